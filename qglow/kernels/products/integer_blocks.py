@@ -5,9 +5,9 @@ point is subtracted from them once for all rows of a tile.
 
 Memory holds activations as bytes a' = a + bias, so a block's sum is `sum(a' * w) - bias * sum(w)`. Many rows
 begin with the second term, whose sums of weights are constants of their own. One row would have to read them
-as well, so there it is the product of a row of `bias` alone. Codes of 8 bits less their zero point are no
-bytes: where the tile wants bytes they are held less 128, and the rest of the zero point is multiplied with
-the sum of the row over the block, which is computed once for all columns.
+as well, and has a kernel of its own (one_row_blocks). Codes of 8 bits less their zero point are no bytes:
+where the tile wants bytes they are held less 128, and the rest of the zero point is multiplied with the sum
+of the row over the block, which is computed once for all columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.packing import ColumnPacking, panels
+from qglow.kernels.emit.packing import HIGHEST_BITS, ColumnPacking, panels
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP, block_sums, integer_words, short_sums
 from qglow.kernels.products.blocks import (
@@ -92,7 +92,7 @@ class IntegerBlockProduct(Kernel):
         last = centre if zeros is None or split or not len(zeros) else zeros[-1]
         words = integer_words(codes, operation.bits, last)
         if split:
-            words ^= np.uint32(0x80808080)
+            words ^= np.uint32(HIGHEST_BITS)
         found = {
             "filter": panels(words.view(np.int32), width),
             "scales": stored_scales(data["scales"], width),
@@ -143,8 +143,7 @@ class IntegerBlockProduct(Kernel):
         dest, columns = site["dest"], site["dest"].shape[1]
         if not dest.type.size:
             return
-        if needs_row_sums(site):
-            sum_rows(site)
+        self.prepare(site)
         width = self.vectors * site.target.float_lanes
         whole, rest = divmod(columns, width)
         share = site.e.share(whole + bool(rest))
@@ -153,29 +152,14 @@ class IntegerBlockProduct(Kernel):
                 with site.e.shared_loop(share, first, count, "panel") as number:
                     self.emit_panel(site, site.e.plus(number, first), used)
 
+    def prepare(self, site: Site) -> None:
+        """Emit what is done once for all panels."""
+        if needs_row_sums(site):
+            sum_rows(site)
+
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit the product of all rows with `used` columns of one panel."""
         IntegerPanel(site, self, number, used).emit()
-
-
-@dataclass
-class _Sums:
-    """Sums of a block while its words are multiplied, as `values` and back.
-
-    products: of every row and vector, row by row. less: for each vector the bias of activations times its
-    weights, where products did not begin with it.
-    """
-
-    products: list[Value]
-    less: list[Value]
-
-    @property
-    def values(self) -> list[Value]:
-        return [*self.products, *self.less]
-
-    def like(self, values: list[Value]) -> _Sums:
-        """The same sums with other values."""
-        return _Sums(values[: len(self.products)], values[len(self.products) :])
 
 
 @dataclass(frozen=True)
@@ -222,7 +206,7 @@ class IntegerPanel:
     @property
     def splits(self) -> bool:
         """Whether weights are codes less 128, and the rest of zero points is multiplied with sums of rows."""
-        return _splits_zeros(self.operation, self.tile)
+        return _splits_zeros(self.operation, tile_of(self.operation, self.site.target))
 
     def emit(self) -> None:
         """Emit loops over rows of src."""
@@ -262,25 +246,23 @@ class IntegerPanel:
         """
         e, block, count = self.e, self.operation.block, self.count
         blocks = block_count(self.depth, block)
-        zeros = self._zeros(number, blocks)
-        source = e.offset(self.site["src"].pointer, e.scaled(row, self.depth))
-        found = self._words(number, source, len(factors), zeros, length)
-        counts = self._row_sums(row, number, len(factors))
+        zeros = self.zeros(number, blocks)
+        found = self.words(number, row, len(factors), zeros, length)
+        counts = self.row_sums(row, number, len(factors))
         scales = load_scales(self.site, self.number, number, (blocks, self.kernel.vectors), self.count)
         following = []
-        for place, (product, total) in enumerate(zip(found.products, sums, strict=True)):
+        for place, (product, total) in enumerate(zip(found, sums, strict=True)):
             r, v = divmod(place, count)
-            if found.less:
-                product = e.b.sub(product, found.less[v])
             if counts:
                 product = e.b.sub(product, e.b.mul(counts[r], zeros[v]))
             real = e.b.sitofp(product, vec(F32, self.lanes))
             following.append(fused_multiply_add(e, real, e.b.fmul(factors[r], scales[v]), total))
         return following
 
-    def _words(self, number: Index, source: Value, height: int, zeros: list[Value], length: int) -> _Sums:
-        """Emit the integer sums of one block."""
+    def words(self, number: Index, row: Index, height: int, zeros: list[Value], length: int) -> list[Value]:
+        """Emit the integer sums of one block, row by row."""
         e = self.e
+        source = e.offset(self.site["src"].pointer, e.scaled(row, self.depth))
         x = e.offset(source, e.scaled(number, self.operation.block))
         first = e.scaled(number, self.operation.block // self.each)
         sums = self._start(number, height)
@@ -289,45 +271,43 @@ class IntegerPanel:
         together = min(whole, UNROLLED if height == 1 else 1)
         done = whole - whole % together if together else 0
         if done:
-            with e.carrying_loop(0, done, sums.values, together, name="word") as carry:
-                moving = sums.like(carry.values)
+            with e.carrying_loop(0, done, sums, together, name="word") as carry:
+                moving = carry.values
                 for word in range(together):
                     at = e.plus(carry.index, word)
                     place = e.offset(x, e.scaled(at, self.each))
                     moving = self._word(e.plus(first, at), place, moving, zeros, self.each)
-                carry.next(moving.values)
-            sums = sums.like(carry.values)
+                carry.next(moving)
+            sums = carry.values
         for word in range(done, whole + bool(rest)):
             taken = rest if word == whole else self.each
             place = e.offset(x, self.each * word)
             sums = self._word(e.plus(first, word), place, sums, zeros, taken)
         return sums
 
-    def _row_sums(self, row: Index, block: Index, height: int) -> list[Value]:
+    def row_sums(self, row: Index, block: Index, height: int) -> list[Value]:
         """Emit loads of the sums of some rows over a block, each in all lanes; none where none are needed."""
         if not needs_row_sums(self.site):
             return []
         return [self.e.splat(total, self.lanes) for total in load_row_sums(self.site, row, block, height)]
 
-    def _start(self, number: Index, height: int) -> _Sums:
+    def _start(self, number: Index, height: int) -> list[Value]:
         """Emit the sums before the first word of a block."""
         e, kind, bias = self.e, self.tile.accumulator, self.site.target.activation_bias
-        nothing = scalar(kind, 0)
         if "sums" not in self.site.constants:
-            return _Sums([nothing] * (height * self.count), [nothing] * (self.count if bias else 0))
+            return [scalar(kind, 0)] * (height * self.count)
         element = I16 if short_sums(self.operation, self.splits) else I32
         found = self.row("sums", number, block_count(self.depth, self.operation.block), element)
         wide = [e.b.sext(one, kind) if element is I16 else one for one in found]
         start = [e.b.mul(one, scalar(kind, -bias)) for one in wide]
-        return _Sums(start * height, [])
+        return start * height
 
-    def _word(self, at: Index, x: Value, sums: _Sums, zeros: list[Value], length: int) -> _Sums:
+    def _word(self, at: Index, x: Value, sums: list[Value], zeros: list[Value], length: int) -> list[Value]:
         """Emit the products of `length` weights of each column."""
         e, tile, count = self.e, self.tile, self.count
         rows = -(-self.depth // self.each)
         fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
         loaded = self.row("filter", at, rows, I32)
-        biased = self._constant(self.site.target.activation_bias)
         steps = -(-length // STEP)
         together = JOINED_STEPS if tile.joins else 1
         for first in range(0, steps, together):
@@ -336,17 +316,13 @@ class IntegerPanel:
                 [self._weights(word, step, zero) for word, zero in zip(loaded, zeros, strict=True)]
                 for step in part
             ]
-            less = [
-                tile.accumulate_all(e, total, [(biased, w[v]) for w in weights])
-                for v, total in enumerate(sums.less)
-            ]
             products = []
-            for r in range(len(sums.products) // count):
+            for r in range(len(sums) // count):
                 row = [tile.load_activation(e, e.offset(x, r * self.depth + step * STEP)) for step in part]
                 for v in range(count):
                     own = [(one, w[v]) for one, w in zip(row, weights, strict=True)]
-                    products.append(tile.accumulate_all(e, sums.products[r * count + v], own))
-            sums = _Sums(products, less)
+                    products.append(tile.accumulate_all(e, sums[r * count + v], own))
+            sums = products
         return sums
 
     def _weights(self, word: Value, step: int, zero: Value) -> tuple[Value, ...]:
@@ -366,7 +342,7 @@ class IntegerPanel:
         word = e.b.lshr(word, scalar(kind, shift)) if shift else word
         return word if mask == (1 << WORD_BITS) - 1 else e.b.and_(word, scalar(kind, mask))
 
-    def _zeros(self, number: Index, blocks: int) -> list[Value]:
+    def zeros(self, number: Index, blocks: int) -> list[Value]:
         """Emit for each vector what `_weights` subtracts, or what is multiplied with sums of rows."""
         e, dot = self.e, isinstance(self.tile, DotTile)
         kind = vec(I8, 4 * self.lanes) if dot else vec(I16, 2 * self.lanes)
@@ -380,12 +356,6 @@ class IntegerPanel:
         spread = [e.shuffle(zero, None, repeated) for zero in found]
         return spread if dot else [e.b.zext(zero, kind) for zero in spread]
 
-    def _constant(self, value: int) -> tuple[Value, ...]:
-        """An activation of this value in memory, as `load_activation` gives it."""
-        if isinstance(self.tile, DotTile):
-            return (scalar(vec(I8, 4 * self.lanes), value),)
-        return (scalar(vec(I16, 2 * self.lanes), value),) * 2
-
     def row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
         """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""
         e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
@@ -393,6 +363,19 @@ class IntegerPanel:
         at = e.plus(e.scaled(self.number, rows * line), e.scaled(index, line))
         start = e.offset(self.site.constants[name], at)
         return [e.load(e.offset(start, size * v), vec(element, self.lanes)) for v in range(self.count)]
+
+
+def has_known_weights(instruction: Instruction) -> bool:
+    """Whether rows are integers with scales, and weights are constants."""
+    taken = ("dest", "src", "rows")
+    known = all(b.data is not None for s, b in instruction.operands() if s.name not in taken)
+    return known and instruction.optional("rows") is not None
+
+
+def panel_vectors(instruction: Instruction, target: VectorTarget) -> int:
+    """Vectors of columns of a panel, which programs for one row and for many share."""
+    columns = instruction.operand("dest").type.shape[1]
+    return max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
 
 
 def needs_row_sums(site: Site) -> bool:
@@ -419,14 +402,14 @@ def _splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
 
 @candidates_for(BlockGemm)
 def integer_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel for rows with scales; none for weights that are computed."""
-    taken = ("dest", "src", "rows")
-    if instruction.optional("rows") is None:
+    """Return the kernel for rows with scales; none for weights that are computed.
+
+    One row of bytes with a bias has another kernel.
+    """
+    rows = instruction.operand("dest").type.shape[0]
+    if not has_known_weights(instruction) or (rows == 1 and target.activation_bias):
         return []
-    if any(b.data is None for s, b in instruction.operands() if s.name not in taken):
-        return []
-    rows, columns = instruction.operand("dest").type.shape
-    vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
+    vectors = panel_vectors(instruction, target)
     # Half of the registers are sums of a block; results are in memory while it is multiplied.
     height = target.registers // 2 // MOST_VECTORS
     return [IntegerBlockProduct(even_height(rows, height), vectors)]

@@ -22,6 +22,7 @@ from qglow.kernels.products import integer_blocks as integer_blocks
 from qglow.kernels.products import linear as linear
 from qglow.kernels.products import matmul as matmul
 from qglow.kernels.products import matmul_int8 as matmul_int8
+from qglow.kernels.products import one_row_blocks as one_row_blocks
 from qglow.kernels.products import recurrence as recurrence
 from qglow.kernels.products import unpacked_blocks as unpacked_blocks
 from qglow.kernels.reduction import normalization as normalization
