@@ -389,7 +389,7 @@ class Model(Shown):
                 jobs=jobs,
             )
 
-    @taking(Int8Options, RecipeChoices)
+    @taking(Int8Options, RecipeChoices, within={"recipe": Recipe})
     def quantize(
         self,
         profile: Profile | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from qglow.core.errors import UsageError
@@ -15,6 +16,7 @@ from qglow.core.options import Declared, FieldError, options_of, validate
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+NOTHING: Mapping[str, type] = MappingProxyType({})
 _READ = ("profile", "recipe")
 """Arguments that are what a file holds: `qglow.load_` and the name reads it."""
 
@@ -36,12 +38,15 @@ def keyword_type(item: Declared) -> str:
     return f"{kind} | None" if "None" in str(item.field.type) and "None" not in kind else kind
 
 
-def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) -> Callable[[_F], _F]:
+def taking(
+    kind: type, choices: type | None = None, places: Sequence[str] = (), within: Mapping[str, type] = NOTHING
+) -> Callable[[_F], _F]:
     """Give a function the options of a dataclass as keywords, with the defaults that they declare.
 
     The function names them by the typed dictionary of its last parameter, `**options: Unpack[...]`, and finds
     every one of them there, given or not, within its choices and bounds. choices: a typed dictionary
-    of more keywords, None where they are not given. places: options that may also be given by place.
+    of more keywords, None where they are not given. places: options that may also be given by place. within:
+    dataclasses by the argument that takes one; errors say which of them has a field that is no keyword.
     `inspect.signature` and `help` show one keyword for each.
 
     Calls raise UsageError for a value that an option cannot have, for the path of a profile or recipe, and
@@ -59,7 +64,7 @@ def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) 
         def call(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in signature.parameters:
-                    raise unknown_keyword(name, f"is no keyword of {function.__name__}", named)
+                    raise _no_keyword(name, function.__name__, named, within)
             try:
                 bound = signature.bind(*args, **given)
             except TypeError as error:
@@ -75,12 +80,25 @@ def taking(kind: type, choices: type | None = None, places: Sequence[str] = ()) 
     return decorate
 
 
+def _no_keyword(name: str, function: str, valid: Sequence[str], within: Mapping[str, type]) -> UnknownKeyword:
+    problem = f"is no keyword of {function}"
+    for argument, kind in within.items():
+        if name in {item.name for item in options_of(kind)}:
+            where = f"give {argument}=qglow.{kind.__name__}({name}=...)"
+            return UnknownKeyword(f"{name!r} {problem}; {where}", field=name)
+    return unknown_keyword(name, problem, valid)
+
+
 def require_read(arguments: Mapping[str, Any]) -> None:
-    """Raise UsageError for the path of a profile or recipe in place of what the file holds."""
+    """Raise UsageError for the path or the mapping of a profile or recipe in place of what the file holds."""
     for name in _READ:
         given = arguments.get(name)
         if isinstance(given, str | Path):
             what = f"{name} is the path {str(given)!r}; give what qglow.load_{name} reads there"
+            raise UsageError(what, field=name)
+        if isinstance(given, Mapping):
+            kind = type(given).__name__
+            what = f"{name} is a {kind}; give a qglow.{name.title()}, as qglow.load_{name} reads"
             raise UsageError(what, field=name)
 
 

@@ -12,7 +12,7 @@ from qglow.core.types import Array, TensorType
 from qglow.kernels.emit.operand import is_int8_activation, physical_dtype, to_logical, to_physical
 from qglow.numerics.quantize import as_signed, as_unsigned
 from qglow.runtime.delegating import DelegatingExecutable
-from qglow.runtime.executable import Executable, check_writing
+from qglow.runtime.executable import Executable, check_by_name, check_writing
 
 
 class StreamingExecutable(DelegatingExecutable):
@@ -127,6 +127,7 @@ class StreamingExecutable(DelegatingExecutable):
         return np.zeros(kind.shape, physical_dtype(kind, self.activation_bias))
 
     def _check_names(self, inputs: Mapping[str, Array]) -> None:
+        check_by_name(inputs, self.inputs)
         own = [name for name in inputs if name in self._states]
         if own:
             raise DataError(f"input '{own[0]}' is a state, which the program keeps itself; see reset()")

@@ -13,7 +13,7 @@ from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.runtime.cores import choose_threads
 from qglow.runtime.delegating import DelegatingExecutable
-from qglow.runtime.executable import Executable, check_input_names
+from qglow.runtime.executable import Executable, check_by_name, check_input_names
 from qglow.targets.registry import select_target
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.compilation import compile_whole
@@ -78,6 +78,7 @@ class SpecialisedExecutable(DelegatingExecutable):
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
+        check_by_name(inputs, self.inputs)
         reference = self._reference
         if isinstance(reference, Executable) and _answers(reference, inputs):
             return reference(inputs)

@@ -177,6 +177,16 @@ def test_wrong_keywords_are_refused_as_wrong_usage() -> None:
         _declared(3)()
 
 
+def test_a_field_of_a_recipe_alone_is_said_to_be_one() -> None:
+    with pytest.raises(TypeError, match=r"'rules' is no keyword of quantize; .* recipe=qglow.Recipe\(rules="):
+        qglow.Model.quantize(None, rules=())  # type: ignore[call-arg, arg-type]
+
+
+def test_a_dictionary_is_no_recipe() -> None:
+    with pytest.raises(UsageError, match="recipe is a dict; give a qglow.Recipe, as qglow.load_recipe reads"):
+        qglow.Model.quantize(None, recipe={"rules": []})  # type: ignore[arg-type]
+
+
 def test_models_refuse_an_unknown_option_by_name() -> None:
     with pytest.raises(TypeError, match="'thread' is no keyword of compile; did you mean 'threads'"):
         qglow.QuantizedModel.compile(None, thread=2)  # type: ignore[call-arg, arg-type]

@@ -52,6 +52,11 @@ def test_wrong_names_are_refused(executable: Executable, inputs: dict[str, np.nd
         executable(inputs)
 
 
+def test_an_array_without_a_name_is_refused(executable: Executable) -> None:
+    with pytest.raises(DataError, match=r"by name, \{'x': \.\.\.\}, not as ndarray"):
+        executable(X)  # type: ignore[arg-type]
+
+
 def test_wrong_shape_is_refused(executable: Executable) -> None:
     with pytest.raises(DataError, match=r"\(1, 3\).*\(2, 3\)"):
         executable({"x": X[:1]})
