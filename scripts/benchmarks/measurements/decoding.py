@@ -2,10 +2,11 @@
 
 The model is a Llama with drawn weights, of 110 million parameters if nothing else is asked for, or the one of
 --file. Each program reads --prefill tokens, then --decode others one by one. qglow runs it in float32, with
-dynamic int8, and with weights of 8 and 4 bits; onnxruntime the same file, that file with its own dynamic
-quantization, and with weights in 4 bits as MatMulNBits, whose activations it rounds to int8 (level 4). With
---openvino OpenVINO runs it with weights in float32, and in 8 and 4 bits as NNCF compresses them, all with
-float activations. On one thread times are its processor time, in which other processes do not count.
+dynamic int8, with weights of 8 and 4 bits, and with the latter by dynamic int8; onnxruntime the same file,
+that file with its own dynamic quantization, and with weights in 4 bits as MatMulNBits, whose activations it
+rounds to int8 (level 4). With --openvino OpenVINO runs it with weights in float32, and in 8 and 4 bits as
+NNCF compresses them, all with float activations. On one thread times are its processor time, in which other
+processes do not count.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ def measure(
         "OpenVINO int8 weights": lambda: other("int8"),
         "qglow `int4` weights": lambda: ready(bound.quantize(weights="int4")),
         "OpenVINO 4-bit weights": lambda: other("int4"),
+        "qglow `int4` weights, `dynamic`": lambda: ready(bound.quantize(weights="int4", dynamic=True)),
         "onnxruntime MatMulNBits, 4 bits": lambda: rival(weights_of_4_bits(path, folder)),
         "qglow `dynamic`": lambda: ready(bound.quantize(dynamic=True)),
         "onnxruntime dynamic int8": lambda: rival(with_dynamic_int8(path, folder)),
