@@ -367,8 +367,8 @@ class IntegerPanel:
 
 def has_known_weights(instruction: Instruction) -> bool:
     """Whether rows are integers with scales, and weights are constants."""
-    taken = ("dest", "src", "rows")
-    known = all(b.data is not None for s, b in instruction.operands() if s.name not in taken)
+    computed = ("dest", "src", "rows", "scratch")
+    known = all(b.data is not None for s, b in instruction.operands() if s.name not in computed)
     return known and instruction.optional("rows") is not None
 
 

@@ -9,17 +9,20 @@ import pytest
 
 from qglow.core.types import Array, TensorType, float_type
 from qglow.instructions.builder import ProgramBuilder
-from qglow.instructions.operation import Operation
+from qglow.instructions.operation import Access, Operation
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy
+from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.instructions.program import Instruction, Program
 from qglow.kernels.emit.kernel import MOST_VARIANTS, parse_kernel
 from qglow.kernels.selection.choice import NO_CHOICES, alternatives, best_kernel, kernel_key
 from qglow.kernels.selection.select import select_kernels
+from qglow.lowering import lower
 from qglow.targets.x86.isas import isa_by_name
-from tests.runtimes import HOST_ISAS, Built, machine, prepare, reference
+from tests.runtimes import HOST_ISAS, NATIVE_ISAS, Built, machine, prepare, reference
+from tests.test_runtimes import MAKERS, draw
 from tests.unit.kernels.convolution.test_conv import Case, float_constants, int8_constants, int8_type
 
 COPIES = 18
@@ -123,3 +126,22 @@ def test_a_choice_is_taken_where_its_key_is_that_of_the_instruction() -> None:
     usual = convolutions(INT8["3x3"], True)
     select_kernels(usual, isa, NO_CHOICES)
     assert {i.kernel for i in work(usual)} == {estimate.describe()}
+
+
+@pytest.mark.parametrize("family", ["attention", "blocks", "conv", "recurrence"])
+def test_working_memory_changes_no_choice(family: str) -> None:
+    """Keys are looked up after kernels were chosen too, and instructions have their working memory then."""
+    isa, found = NATIVE_ISAS[-1], 0
+    for name, make in MAKERS:
+        if not name.startswith(f"{family}-"):
+            continue
+        program = lower(draw(name, make).graph)
+        optimize(program)
+        before = {one.name: one for one in program.code}
+        for one in prepare(program, isa).code:
+            has_scratch = any(spec.access is Access.SCRATCH for spec, _ in one.operands())
+            if has_scratch and one.name in before:
+                found += 1
+                kernel = best_kernel(one, machine(isa)).describe()
+                assert kernel == best_kernel(before[one.name], machine(isa)).describe(), name
+    assert found
