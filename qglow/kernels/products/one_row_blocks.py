@@ -83,7 +83,7 @@ class _OneRowPanel(IntegerPanel):
         x = e.offset(copied_row(self.site), e.scaled(number, operation.block))
         first = e.scaled(number, operation.block // self.each)
         parts = [scalar(self.tile.accumulator, 0)] * (self.count * len(self.shifts))
-        whole, rest = divmod(length, self.each)
+        whole = length // self.each
         together = min(whole, UNROLLED)
         done = whole - whole % together if together else 0
         if done:
@@ -91,10 +91,9 @@ class _OneRowPanel(IntegerPanel):
                 at, place = e.plus(first, carry.index), e.offset(x, e.scaled(carry.index, self.each))
                 carry.next(self._add(at, place, carry.values, together * self.each))
             parts = carry.values
-        if done * self.each < length:
-            parts = self._add(
-                e.plus(first, done), e.offset(x, done * self.each), parts, length - done * self.each
-            )
+        left = length - done * self.each
+        if left:
+            parts = self._add(e.plus(first, done), e.offset(x, done * self.each), parts, left)
         return [self._total(parts[v :: self.count]) for v in range(self.count)]
 
     def row_sums(self, row: Index, block: Index, height: int) -> list[Value]:

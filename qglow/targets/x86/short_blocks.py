@@ -34,13 +34,12 @@ from qglow.kernels.products.integer_blocks import (
     integer_block_products,
 )
 from qglow.kernels.products.matmul import even_height
+from qglow.kernels.products.one_row_blocks import HALF_BITS
 from qglow.kernels.products.portions import PanelPortions, PanelTile, PanelWork
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 from qglow.targets.x86.description import ACTIVATION_BIAS
 from qglow.targets.x86.multiplications import add_word_pairs, byte_pairs
 
-HALF_BITS = 4
-"""Most bits of codes that are multiplied at once."""
 PAIR = 2
 """Products that vpmaddubsw adds."""
 STEP_INSTRUCTIONS = 2.0
@@ -113,7 +112,7 @@ class _ShortPanel(IntegerPanel, PanelWork):
 
     @property
     def chunks(self) -> int:
-        """PanelPortions of a block whose sums fit in 16 bits."""
+        """Parts of a block whose sums fit in 16 bits."""
         return -(-self.operation.block // (STEP * chunk_steps(self.operation)))
 
     def emit(self) -> None:
@@ -286,18 +285,26 @@ def _starts(codes: Array, zeros: Array | None, operation: BlockGemm, shift: int)
 
     codes: [K, N]. zeros: [blocks, N] or None. shift: the lowest bit of the weights.
     """
-    (depth, columns), block = codes.shape, operation.block
-    blocks, most = block_count(depth, block), STEP * chunk_steps(operation)
-    mask = _part_mask(operation)
-    points = np.full((blocks, columns), middle(operation.bits), np.uint8) if zeros is None else zeros
-    rows = np.repeat(points, block, axis=0)[:depth]
-    part = (codes >> shift & mask).astype(np.int32) - (rows >> shift & mask)
-    # A block has a whole number of steps; it is filled up to whole chunks.
-    filled = np.zeros((blocks, -(-block // most) * most, columns), np.int32)
-    filled[:, :block] = np.pad(part, ((0, blocks * block - depth), (0, 0))).reshape(blocks, block, columns)
-    pairs = filled.reshape(-1, most // STEP, STEP // PAIR, PAIR, columns).sum(axis=(1, 3))
-    starts = (-ACTIVATION_BIAS * pairs).astype(np.int16)
+    mask, blocks = np.uint8(_part_mask(operation)), block_count(len(codes), operation.block)
+    sums = _pair_sums(codes >> np.uint8(shift) & mask, operation)
+    lengths = _pair_sums(np.ones((len(codes), 1), np.uint8), operation)
+    if zeros is None:
+        zeros = np.full((blocks, 1), middle(operation.bits), np.uint8)
+    points = np.repeat(zeros >> np.uint8(shift) & mask, len(sums) // blocks, axis=0)
+    starts = (-ACTIVATION_BIAS * (sums - lengths * points[:, None])).astype(np.int16)
     return np.ascontiguousarray(starts.transpose(0, 2, 1)).view(np.int32)[..., 0]
+
+
+def _pair_sums(codes: Array, operation: BlockGemm) -> Array:
+    """int32 [chunks, 2, N]: the sums over each chunk of codes [K, N] that vpmaddubsw adds in one place."""
+    (depth, columns), block = codes.shape, operation.block
+    most = STEP * chunk_steps(operation)
+    # A block is filled up to whole chunks.
+    filled = np.pad(codes, ((0, -depth % block), (0, 0))) if depth % block else codes
+    filled = filled.reshape(-1, block, columns)
+    filled = np.pad(filled, ((0, 0), (0, -block % most), (0, 0))) if block % most else filled
+    steps = filled.reshape(-1, most // STEP, STEP // PAIR, PAIR, columns)
+    return np.asarray(steps.sum(axis=(1, 3), dtype=np.int32))
 
 
 def short_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
