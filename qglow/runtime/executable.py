@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -216,16 +216,15 @@ class Executable(Shown):
         check_input_names(inputs, self._signature.inputs)
 
 
-def check_by_name(given: object, wanted: Iterable[str]) -> None:
+def check_by_name(given: object) -> None:
     """Raise DataError for inputs that are no mapping from names, such as an array alone."""
     if not isinstance(given, Mapping):
-        form = ", ".join(f"{name!r}: ..." for name in wanted)
-        raise DataError(f"inputs are given by name, {{{form}}}, not as {type(given).__name__}")
+        raise DataError(f"inputs are given by name, as in {{'x': array}}, not as {type(given).__name__}")
 
 
 def check_input_names(given: Collection[str], wanted: Collection[str]) -> None:
     """Raise DataError where other inputs are given than those that are wanted."""
-    check_by_name(given, wanted)
+    check_by_name(given)
     if set(wanted) != set(given):
         raise DataError(
             f"inputs {', '.join(sorted(given)) or 'none'} given, {', '.join(wanted) or 'none'} wanted"

@@ -127,7 +127,7 @@ class StreamingExecutable(DelegatingExecutable):
         return np.zeros(kind.shape, physical_dtype(kind, self.activation_bias))
 
     def _check_names(self, inputs: Mapping[str, Array]) -> None:
-        check_by_name(inputs, self.inputs)
+        check_by_name(inputs)
         own = [name for name in inputs if name in self._states]
         if own:
             raise DataError(f"input '{own[0]}' is a state, which the program keeps itself; see reset()")

@@ -78,7 +78,7 @@ class SpecialisedExecutable(DelegatingExecutable):
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. Raises DataError for missing, unknown or misshapen inputs."""
-        check_by_name(inputs, self.inputs)
+        check_by_name(inputs)
         reference = self._reference
         if isinstance(reference, Executable) and _answers(reference, inputs):
             return reference(inputs)

@@ -223,7 +223,7 @@ def test_a_model_without_a_cache_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "the model has no cache" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("more", "count"), [([], 7), (["--openvino"], 10)])
+@pytest.mark.parametrize(("more", "count"), [([], 8), (["--openvino"], 11)])
 def test_the_benchmark_has_a_row_for_each_program(more: list[str], count: int, capsys: Capture) -> None:
     if more:
         pytest.importorskip("openvino")

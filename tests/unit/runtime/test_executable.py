@@ -53,7 +53,7 @@ def test_wrong_names_are_refused(executable: Executable, inputs: dict[str, np.nd
 
 
 def test_an_array_without_a_name_is_refused(executable: Executable) -> None:
-    with pytest.raises(DataError, match=r"by name, \{'x': \.\.\.\}, not as ndarray"):
+    with pytest.raises(DataError, match="by name, .* not as ndarray"):
         executable(X)  # type: ignore[arg-type]
 
 
