@@ -71,8 +71,8 @@ class GraphImport:
         self._structured = StructuredFlow(Bodies(self, self._table))
         self.deciding = DecidingInputs(inputs)
         self._asked_by_bodies: tuple[str, ...] = ()
-        self.opaque: list[tuple[str, str, str]] = []
-        """Node, operators and reason of every opaque node."""
+        self.opaque: list[tuple[str, str, tuple[str, ...]]] = []
+        """Every opaque node with its operators, and the inputs with whose values it could be imported."""
 
     def build(self) -> Graph:
         """The graph; only meaningful while there are no problems. Raises ModelError."""
@@ -139,10 +139,7 @@ class GraphImport:
         names = [self._table.names.node(index, self._order[index]) for index in tail.members]
         removed = add_tail(graph, tail, names, outputs)
         self.opaque = [entry for entry in self.opaque if entry[0] not in removed]
-        self.opaque += [
-            (name, operator_name(proto), "it is behind a shape that data decides")
-            for name, proto in zip(names, members, strict=True)
-        ]
+        self.opaque += [(name, operator_name(proto), ()) for name, proto in zip(names, members, strict=True)]
 
     def _keep_apart(self, output: Value) -> None:
         """Let nodes read a copy of a constant that is an output: what becomes of theirs is no output."""
@@ -209,13 +206,15 @@ class GraphImport:
                     return
                 size = sum(kind.byte_size for kind in group.results.values())
                 if group.operands or size <= LARGEST_RESULT:
-                    self._add_opaque(index, proto, group, reason)
+                    self._add_opaque(index, proto, group, deciding)
                     return
         self._note(index, proto, why)
         self.deciding.note(deciding, index)
         self._substitute(proto, deciding)
 
-    def _add_opaque(self, index: int, proto: NodeProto, group: OpaqueGroup, reason: str) -> None:
+    def _add_opaque(
+        self, index: int, proto: NodeProto, group: OpaqueGroup, deciding: tuple[str, ...]
+    ) -> None:
         results = [Value(name, kind) for name, kind in group.results.items()]
         node = Node(self._table.names.node(index, proto), group.operator, group.operands, results)
         known = evaluated(node) if group.operands else group.operator.evaluate(())
@@ -224,7 +223,7 @@ class GraphImport:
             results = [constant(v.name, data) for v, data in zip(results, known, strict=True)]
         else:
             self._table.nodes.append(node)
-            self.opaque.append((node.name, group.operator.kinds, reason))
+            self.opaque.append((node.name, group.operator.kinds, deciding))
         self._table.values.update({value.name: value for value in results})
 
     def _original(self, name: str) -> TensorProto | None:

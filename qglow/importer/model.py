@@ -169,13 +169,20 @@ def _unsigned_names(model: ModelFile) -> set[str]:
     return {v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.UINT8}
 
 
-def _opaque_notes(opaque: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """A sentence on the nodes that run in onnxruntime."""
+def _opaque_notes(opaque: Sequence[tuple[str, str, tuple[str, ...]]]) -> Iterator[str]:
+    """Sentences on the nodes that run in onnxruntime, and on what would bring them into the program."""
     if opaque:
         listed = ", ".join(f"'{name}' ({kinds})" for name, kinds, _ in opaque[:_MOST_NAMED])
         more = f" and {len(opaque) - _MOST_NAMED} more" if len(opaque) > _MOST_NAMED else ""
         count = "one node runs" if len(opaque) == 1 else f"{len(opaque)} nodes run"
         yield f"{count} in onnxruntime, in float: {listed}{more}"
+    for name, kinds, deciding in opaque:
+        if deciding:
+            inputs = ", ".join(f"'{one}'" for one in deciding)
+            yield (
+                f"'{name}' ({kinds}) becomes part of the program where {inputs} is a constant: "
+                f"--value {deciding[0]}=1 on the command line, values= in Python"
+            )
 
 
 def _check_opset(place: ModelPlace, model: ModelFile) -> None:

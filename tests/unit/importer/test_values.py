@@ -74,6 +74,8 @@ def test_parameter_that_keeps_the_shape_is_left_to_onnxruntime(tmp_path: Path) -
     graph = import_model(path).graph
     assert [value.name for value in graph.inputs] == ["x", "axis"]
     assert_as_onnxruntime(graph, path, {"x": X, "axis": np.array(1)})
+    note = import_model(path).bound_dimensions[-1]
+    assert "becomes part of the program where 'axis' is a constant: --value axis=1 on" in note
     with pytest.raises(UndecidedError, match="input 'axis' decide"):
         import_model(path, native=True)
     found = Interpreter(import_model(path, native=True, values={"axis": 1}).graph).run({"x": X})["y"]
