@@ -58,12 +58,12 @@ def load_generator(
     executable: Executable
     if bounds:
         run = CompileOptions(isa=options["isa"], threads=options["threads"])
-        with _telling(context):
+        with _telling(context, piece):
             executable = bounded_executable(_resizable(model, roles, bounds, piece, states, int8), run)
     else:
         if int8:
             raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
-        with _telling(context):
+        with _telling(context, piece):
             executable = model.compile(isa=options["isa"], threads=options["threads"])
     return Generator(_with_states(executable, roles, states), roles, context, piece)
 
@@ -86,7 +86,7 @@ def save_generator(
     bounds = roles.bounds(context, piece)
     if not bounds:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens: compile the model as it is")
-    with _telling(context):
+    with _telling(context, piece):
         resizable = _resizable(model, roles, bounds, piece, states, options["cache"] == INT8_CACHE)
         run = CompileOptions(isa=options["isa"], threads=options["threads"])
         write_programs(Path(path), resizable, every_bound(resizable.dimensions), run)
@@ -101,12 +101,15 @@ def _checked(context: int, piece: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _telling(context: int) -> Iterator[None]:
-    """Turn errors of the body about what has no run-time size into one that names the context."""
+def _telling(context: int, piece: int) -> Iterator[None]:
+    """Turn errors of the body about what has no run-time size into one that names the sizes."""
     try:
         yield
     except (ModelError, UnsupportedError) as error:
-        raise UnsupportedError(f"no program has a `context={context}`: {error}") from error
+        raise UnsupportedError(
+            f"no program has a `context={context}` and a `piece={piece}`, of which a call may see the sum: "
+            f"{error}"
+        ) from error
 
 
 def _resizable(

@@ -6,11 +6,12 @@ The data are read as rows, one after another; a place becomes the number of its 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from qglow.core.memory import require_more_memory
-from qglow.core.types import ElementType, Shape
+from qglow.core.types import Array, ElementType, Shape
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Mul, Sub
 from qglow.graph.ops.logic import And, Compare, Whole
@@ -28,15 +29,9 @@ def gather_elements_at(node: ImportNode, axis: int) -> None:
     wanted = index.type.shape
     require_more_memory(PLACE_BYTES * math.prod(wanted), f"node '{node.name}'")
     strides = _strides(shape)
-    offsets = np.zeros(wanted, np.int64)
-    for other, extent in enumerate(wanted):
-        if other != axis:
-            along = [1] * len(wanted)
-            along[other] = extent
-            offsets += (np.arange(extent) * strides[other]).reshape(along)
+    others = [other for other in range(len(wanted)) if other != axis]
     places = _row(node, _from_front(node, index, shape[axis], "0"), strides[axis], "0")
-    if offsets.any():
-        places = node.emit(Add(), places, node.part_constant("offsets", offsets), part="places")
+    places = _from_starts(node, places, _starts(wanted, others, strides), "places")
     flat = node.emit(Reshape(shape=(math.prod(shape),)), node.value(0), part="flat")
     node.emit(Gather(axis=0), flat, places)
 
@@ -47,18 +42,15 @@ def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
     leading = index.type.shape[:-1]
     counted, rest = shape[: batch + depth], shape[batch + depth :]
     strides = _strides(counted)
-    offsets = np.zeros(leading, np.int64)
-    for axis in range(batch):
-        along = [1] * len(leading)
-        along[axis] = leading[axis]
-        offsets += (np.arange(leading[axis]) * strides[axis]).reshape(along)
-    places = node.part_constant("offsets", offsets)
+    places: Value | None = None
     for i in range(depth):
         starts, ends = (*(0,) * len(leading), i), (*leading, i + 1)
         column = node.emit(Slice(starts, ends, (1,) * len(ends)), index, part=f"column{i}")
         column = node.emit(Reshape(shape=leading), column, part=f"index{i}")
         row = _row(node, _from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
-        places = node.emit(Add(), places, row, part=f"places{i}")
+        places = row if places is None else node.emit(Add(), places, row, part=f"places{i}")
+    assert places is not None  # tuples have at least one index
+    places = _from_starts(node, places, _starts(leading, range(batch), strides), "places")
     rows = node.emit(Reshape(shape=(math.prod(counted), *rest)), node.value(0), part="rows")
     node.emit(Gather(axis=0), rows, places)
 
@@ -110,6 +102,22 @@ def import_tensor_scatter(node: ImportNode) -> None:
 def _strides(shape: Shape) -> tuple[int, ...]:
     """Elements from one place to the next of every axis."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _starts(shape: Shape, axes: Iterable[int], strides: Sequence[int]) -> Array:
+    """First places of rows along some axes; the extent along all others is 1, whatever `shape` has there."""
+    starts = np.zeros((1,) * len(shape), np.int64)
+    for axis in axes:
+        along = [1] * len(shape)
+        along[axis] = shape[axis]
+        starts = starts + (np.arange(shape[axis]) * strides[axis]).reshape(along)
+    return starts
+
+
+def _from_starts(node: ImportNode, places: Value, starts: Array, part: str) -> Value:
+    if not starts.any():
+        return places
+    return node.emit(Add(), places, node.part_constant("offsets", starts), part=part)
 
 
 def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:

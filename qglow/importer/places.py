@@ -58,7 +58,7 @@ def import_gather_nd(node: ImportNode) -> None:
     node.require(len(wanted) > 0, "the indices have no dimensions")
     depth = wanted[-1]
     node.require(
-        0 <= batch < min(len(wanted), len(shape)) and batch + depth <= len(shape),
+        0 <= batch < min(len(wanted), len(shape)) and 0 < depth <= len(shape) - batch,
         f"indices {list(wanted)} with batch_dims {batch} do not fit data {list(shape)}",
     )
     node.require(wanted[:batch] == shape[:batch], "indices and data differ in the batch")

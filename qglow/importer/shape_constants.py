@@ -30,7 +30,7 @@ class ShapePart:
         try:
             part = part_of(place, model, (), names)
         except UsageError as error:
-            raise UnsupportedError(str(error)) from error
+            raise UnsupportedError(f"a constant of no node of the file depends on sizes: {error}") from error
         self._place = place
         self._content = part.SerializeToString(deterministic=True)
         self._opset = model.opset

@@ -212,7 +212,7 @@ class Lowering:
 
     def _note_live(self, value: Value, order: Order, buffer: Buffer) -> None:
         """Note which elements of a buffer matter, if its value is one of which only some do."""
-        if value not in self._live:
+        if value not in self._live or not buffer.type.size:
             return
         shape, rules = buffer.type.shape, []
         for axis, count in self._live[value]:

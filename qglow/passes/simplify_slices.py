@@ -24,7 +24,7 @@ from qglow.graph.rewriting import (
 
 @dataclass(frozen=True)
 class SimplifySlices(RewritePass):
-    """Slice of Slice, Slice of Concat, Concat of Concat, Concat of slices that lie side by side."""
+    """Slice of Slice, Slice of Concat, Concat of Concat, of slices that lie side by side, of empty slices."""
 
     name: ClassVar[str] = "simplify-slices"
 
@@ -81,7 +81,29 @@ def _slice_of_concat(node: Node, graph: Graph, concat: Node) -> Outcome:
 
 
 def _concat(node: Node, graph: Graph) -> Outcome:
-    return _concat_of_concat(node, graph) or _concat_of_slices(node, graph)
+    return _concat_of_nothing(node, graph) or _concat_of_concat(node, graph) or _concat_of_slices(node, graph)
+
+
+def _concat_of_nothing(node: Node, graph: Graph) -> Outcome:
+    """Slices without elements are left out, as what a rotary embedding of the whole head passes on.
+
+    Other operands without elements stay: an empty cache is one in this shape alone, and its values have the
+    parameters of the Concat in every shape.
+    """
+    empty = {value for value in node.inputs if value is not None and _is_nothing(value)}
+    rest = [value for value in node.inputs if value not in empty]
+    if not empty or not rest:
+        return None
+    change(node, node.operator, rest)
+    for value in empty:
+        assert value.producer is not None
+        remove_unread(graph, value.producer)
+    return f"leaves out {', '.join(sorted(f'%{value.name}' for value in empty))}, without elements"
+
+
+def _is_nothing(value: Value) -> bool:
+    cut = producer_of(value, Slice)
+    return cut is not None and value.type.size == 0 and operand(cut, 0).type.size > 0
 
 
 def _concat_of_concat(node: Node, graph: Graph) -> Outcome:

@@ -22,8 +22,8 @@ Sizes = Mapping[str, int]
 class ShapeConstants:
     """Constants for the sizes of a call, the very ones that the import of a model of that size has.
 
-    Where all sizes that were tried show parts of one larger constant, and where the part begins is a
-    dimension, others are cut out of it; the rest is imported anew for each size.
+    Where all sizes that were tried show parts of one larger constant, which begin at a dimension or end where
+    it does, others are cut out of it; the rest is imported anew for each size.
     """
 
     def __init__(
@@ -139,15 +139,24 @@ class StoredConstants:
 
 
 def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterator[TablePart]:
-    """Parts that begin at 0 or at a dimension along each axis."""
+    """Parts that begin at 0 or at a dimension along each axis, or end where the table does."""
     if table.ndim == len(counts):
         starts = [Count(), *(Count(((name, 1),)) for name in bounds)]
-        for chosen in itertools.product(starts, repeat=table.ndim):
+        along = (
+            [*starts, *(() if count.is_constant else (_before_end(extent, count),))]
+            for extent, count in zip(table.shape, counts, strict=True)
+        )
+        for chosen in itertools.product(*along):
             if all(
                 start.at(bounds) + count.at(bounds) <= extent
                 for start, count, extent in zip(chosen, counts, table.shape, strict=True)
             ):
                 yield TablePart(table, chosen, counts)
+
+
+def _before_end(extent: int, count: Count) -> Count:
+    """Where a part of `count` places begins that ends where a table of `extent` places does."""
+    return Count(tuple((name, -factor) for name, factor in count.terms), extent - count.offset)
 
 
 def _tried(bounds: Sizes, open_ones: Sequence[str]) -> list[dict[str, int]]:

@@ -294,7 +294,7 @@ def test_the_command_prints_the_text(with_cache: Path, tokenizer: Path, capsys: 
         (["--tokens", "1", "--context", "4"], 2, "--context is 4, it must be at least 8"),
         (["--tokens", "1", "--temperature", "-1"], 2, "--temperature is -1.0"),
         (["--tokens", "99999", "--context", "8"], 4, "99999 is no token; the model has 20"),
-        (["--tokens", "1", "--context", "4000"], 3, "no program has a --context 4000: "),
+        (["--tokens", "1", "--context", "4000"], 3, "no program has a --context 4000 and a --piece "),
         (["--tokens", "1", "--tokenizer", "missing.json"], 4, "missing.json is no file"),
     ],
 )

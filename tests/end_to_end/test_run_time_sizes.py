@@ -199,6 +199,66 @@ def test_parts_that_begin_at_a_size_are_found(tmp_path: Path) -> None:
         assert same(bounded(inputs), own(inputs)), count
 
 
+def test_a_table_is_cut_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances to the last token are the last places of a table (ALiBi, as MPT has it)."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["count"], axis=0),
+        node("Neg", ["count"], ["start"]),
+        node("Slice", ["table", "start", "most", "one"], ["distances"]),
+        node("Add", ["x", "distances"], ["y"]),
+    ]
+    table = np.arange(-31, 1, dtype=np.float32).reshape(1, 32, 1)
+    constants = {"one": np.array([1]), "most": np.array([10**6]), "table": table}
+    model = qglow.load_model(save(tiny_model(nodes, {"x": (1, "T", 4)}, ["y"], constants), tmp_path))
+    bounded = model.compile(bounds={"T": 16})
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a call imports the constants of its size")
+
+    monkeypatch.setattr(ShapeConstants, "imported", refuse)
+    for count in (1, 9, 16):
+        x = np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)
+        assert bounded({"x": x})["y"].tobytes() == (x + table[:, -count:]).tobytes(), count
+
+
+def test_computed_places_along_a_size(tmp_path: Path) -> None:
+    """Rows of a table at the positions of tokens, as GPT-J gathers them: element by element."""
+    nodes = [
+        node("Unsqueeze", ["positions", "last"], ["one"]),
+        node("Expand", ["one", "shape"], ["each"]),
+        node("GatherElements", ["table", "each"], ["y"], axis=1),
+        node("GatherND", ["flat", "one"], ["z"]),
+    ]
+    table = np.random.default_rng(0).normal(size=(1, 32, 4)).astype(np.float32)
+    constants = {"last": np.array([-1]), "shape": np.array([1, 1, 4]), "table": table, "flat": table[0]}
+    made = tiny_model(nodes, {}, ["y", "z"], constants, opset=17)
+    made.graph.input.append(helper.make_tensor_value_info("positions", TensorProto.INT64, [1, "T"]))
+    bounded = qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 16})
+    for count in (1, 9, 16):
+        places = np.random.default_rng(count).integers(-32, 32, (1, count))
+        found = bounded({"positions": places})
+        assert all(found[name].tobytes() == table[0][places].tobytes() for name in ("y", "z")), count
+
+
+def test_slices_without_elements(tmp_path: Path) -> None:
+    """What a rotary embedding of the whole head passes on, alone and joined (Phi-3)."""
+    nodes = [
+        node("Slice", ["x", "four", "most", "axis"], ["rest"]),
+        node("Relu", ["x"], ["turned"]),
+        node("Concat", ["turned", "rest"], ["y"], axis=-1),
+        node("Neg", ["rest"], ["nothing"]),
+    ]
+    constants = {"four": np.array([4]), "most": np.array([10**6]), "axis": np.array([2])}
+    made = tiny_model(nodes, {"x": (1, "T", 4)}, ["y", "nothing"], constants)
+    bounded = qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 16})
+    for count in (1, 9, 16):
+        x = np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)
+        found = bounded({"x": x})
+        assert found["nothing"].shape == (1, count, 0)
+        assert found["y"].tobytes() == np.maximum(x, 0).tobytes()
+
+
 @pytest.mark.parametrize("mask", ["1 - mask", "(1 - mask) * -10000", "mask / 4 + 1"])
 def test_arithmetic_of_a_mask_of_tokens_with_numbers(mask: str, tmp_path: Path) -> None:
     """Passes make a factor and a summand a channel of it, as many as there are tokens."""
