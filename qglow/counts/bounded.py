@@ -94,6 +94,9 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     """
     spread_numbers([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs)
+    for value in samples.bound.outputs:
+        if value.is_constant and samples.changes(value):
+            raise UnsupportedError(f"output '{value.name}' depends on sizes alone, and no node gives it")
     work = _Work(samples)
     for node in list(samples.bound.nodes):
         work.convert(node)
@@ -337,7 +340,10 @@ class _Work:
             if quantization is not None:
                 data = quantize_by(number, quantization)
             elif math.isinf(neutral) and not value.type.is_float:
-                raise _dependent(node, f"'{value.name}' has no element without effect")
+                if not np.issubdtype(value.type.element.dtype, np.integer):
+                    raise _dependent(node, f"'{value.name}' has no element without effect")
+                known = np.iinfo(value.type.element.dtype)
+                data = np.full(number.shape, known.min if neutral < 0 else known.max, known.dtype)
             else:
                 data = number.astype(value.type.element.dtype)
             other = constant(self.graph.bound.unique_name(f"{value.name}__neutral"), data, quantization)

@@ -30,9 +30,9 @@ def at_least(value: Value, rest: Rest) -> Rest:
 def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: int) -> Rest:
     """Return what a result has along an axis where operand `index` has `operand`."""
     types = node.input_types()
-    if index and node.operator.axis_effect(0, axis, types) == CHOSEN:
-        table = node.inputs[0]
-        known = table is not None and table.data is not None and bool(np.isfinite(table.data).all())
+    table = node.inputs[0]
+    if index and table is not None and _is_chosen_from(node, table):
+        known = table.data is not None and bool(np.isfinite(table.data).all())
         return Rest.FINITE if known else Rest.ANY
     if neutral == -math.inf and node.operator.distributes_along(types) == axis:
         return Rest.ZERO  # shares of e ** -inf
@@ -43,6 +43,11 @@ def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: 
     if operand is Rest.ZERO and node.operator.keeps_zeros and _all_reach(node, axis):
         return Rest.ZERO
     return Rest.ANY
+
+
+def _is_chosen_from(node: Node, table: Value) -> bool:
+    types = node.input_types()
+    return any(node.operator.axis_effect(0, axis, types) == CHOSEN for axis in range(len(table.type.shape)))
 
 
 def _all_reach(node: Node, axis: int) -> bool:

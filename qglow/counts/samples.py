@@ -109,8 +109,9 @@ class AlignedGraphs:
 
     def _aligned_values(self) -> dict[Value, list[Value]]:
         found: dict[Value, list[Value]] = {}
-        for twins in zip(*(entry.graph.inputs for entry in self._graphs), strict=True):
-            found[twins[0]] = list(twins)
+        for ends in ("inputs", "outputs"):
+            for twins in zip(*(getattr(entry.graph, ends) for entry in self._graphs), strict=True):
+                found[twins[0]] = list(twins)
         for node, twins_of in self._nodes.items():
             for place, value in enumerate(node.inputs):
                 if value is not None and value not in found:

@@ -18,7 +18,7 @@ from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Mul, Relu, Sub
 from qglow.graph.ops.linear import Gemm, MatMul
-from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
+from qglow.graph.ops.movement import Expand, Gather, GatherElements, Pad, Slice
 from qglow.graph.ops.normalization import Affine, BatchNormalization
 from qglow.graph.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from qglow.graph.ops.quantize import Rescale
@@ -204,6 +204,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     Conv: _conv,
     Expand: _expand,
     Gather: lambda op, out: out.emit("Gather", axis=op.axis),
+    GatherElements: lambda op, out: out.emit("GatherElements", axis=op.axis),
     Gemm: _plain("Gemm"),
     GlobalAveragePool: _plain("GlobalAveragePool"),
     Identity: _plain("Identity"),

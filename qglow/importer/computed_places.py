@@ -1,4 +1,4 @@
-"""Elements at places that are computed while the model runs: GatherElements, GatherND, TensorScatter.
+"""Elements at places that are computed while the model runs: GatherND, TensorScatter.
 
 The data are read as rows, one after another; a place becomes the number of its row.
 """
@@ -6,7 +6,7 @@ The data are read as rows, one after another; a place becomes the number of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,19 +23,6 @@ from qglow.importer.node import ImportNode
 PLACE_BYTES = 8
 
 
-def gather_elements_at(node: ImportNode, axis: int) -> None:
-    """Add a GatherElements along an axis of indices that are no constant."""
-    shape, index = node.kind().shape, node.value(1)
-    wanted = index.type.shape
-    require_more_memory(PLACE_BYTES * math.prod(wanted), f"node '{node.name}'")
-    strides = _strides(shape)
-    others = [other for other in range(len(wanted)) if other != axis]
-    places = _row(node, _from_front(node, index, shape[axis], "0"), strides[axis], "0")
-    places = _from_starts(node, places, _starts(wanted, others, strides), "places")
-    flat = node.emit(Reshape(shape=(math.prod(shape),)), node.value(0), part="flat")
-    node.emit(Gather(axis=0), flat, places)
-
-
 def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
     """Add a GatherND of index tuples that are no constant, [..., depth], behind `batch` common axes."""
     shape, index = node.kind().shape, node.value(1)
@@ -50,7 +37,9 @@ def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
         row = _row(node, _from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
         places = row if places is None else node.emit(Add(), places, row, part=f"places{i}")
     assert places is not None  # tuples have at least one index
-    places = _from_starts(node, places, _starts(leading, range(batch), strides), "places")
+    firsts = _starts(leading, strides[:batch])
+    if firsts.any():
+        places = node.emit(Add(), places, node.part_constant("offsets", firsts), part="places")
     rows = node.emit(Reshape(shape=(math.prod(counted), *rest)), node.value(0), part="rows")
     node.emit(Gather(axis=0), rows, places)
 
@@ -104,20 +93,14 @@ def _strides(shape: Shape) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _starts(shape: Shape, axes: Iterable[int], strides: Sequence[int]) -> Array:
-    """First places of rows along some axes; the extent along all others is 1, whatever `shape` has there."""
+def _starts(shape: Shape, strides: Sequence[int]) -> Array:
+    """First places of rows along the first axes; the extent along others is 1, whatever `shape` has there."""
     starts = np.zeros((1,) * len(shape), np.int64)
-    for axis in axes:
+    for axis, stride in enumerate(strides):
         along = [1] * len(shape)
         along[axis] = shape[axis]
-        starts = starts + (np.arange(shape[axis]) * strides[axis]).reshape(along)
+        starts = starts + (np.arange(shape[axis]) * stride).reshape(along)
     return starts
-
-
-def _from_starts(node: ImportNode, places: Value, starts: Array, part: str) -> Value:
-    if not starts.any():
-        return places
-    return node.emit(Add(), places, node.part_constant("offsets", starts), part=part)
 
 
 def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:

@@ -17,10 +17,10 @@ from qglow.core.types import Array, ElementType, Shape
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Mul
-from qglow.graph.ops.movement import Gather
+from qglow.graph.ops.movement import Gather, GatherElements
 from qglow.graph.ops.selection import Max, Min
 from qglow.graph.ops.shape import Identity, Reshape
-from qglow.importer.computed_places import gather_elements_at, gather_tuples_at, import_tensor_scatter
+from qglow.importer.computed_places import gather_tuples_at, import_tensor_scatter
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
 
@@ -39,16 +39,10 @@ REDUCTIONS: dict[str, tuple[type[Operator], Callable[[np.dtype[Any]], float | in
 def import_gather_elements(node: ImportNode) -> None:
     """Import GatherElements: for every index the element at that place along an axis."""
     shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
-    wanted = node.kind(1).shape
-    node.require(len(wanted) == len(shape), f"indices have {len(wanted)} dimensions, data {len(shape)}")
-    smaller = all(few <= many for i, (few, many) in enumerate(zip(wanted, shape, strict=True)) if i != axis)
-    node.require(smaller, f"indices {list(wanted)} are larger than data {list(shape)}")
-    if not node.value(1).is_constant:
-        gather_elements_at(node, axis)
-        return
-    index = _indices(node, 1, shape[axis])
-    part = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
-    _pick(node, np.take_along_axis(_numbered(node, shape)[part], index, axis))
+    require_more_memory(INDEX_BYTES * math.prod(node.kind(1).shape), f"node '{node.name}'")
+    if node.value(1).is_constant:
+        _indices(node, 1, shape[axis])
+    node.emit(GatherElements(axis), node.value(0), node.value(1))
 
 
 def import_gather_nd(node: ImportNode) -> None:

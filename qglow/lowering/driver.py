@@ -18,6 +18,7 @@ from qglow.lowering import (  # noqa: F401
     blocks,
     control,
     conv,
+    elements,
     elementwise,
     functions,
     linear,

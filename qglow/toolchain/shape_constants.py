@@ -155,7 +155,7 @@ def _table_parts(table: Array, counts: Sequence[Count], bounds: Sizes) -> Iterat
 
 
 def _before_end(extent: int, count: Count) -> Count:
-    """Where a part of `count` places begins that ends where a table of `extent` places does."""
+    """The first of the last `count` places of a table that has `extent`."""
     return Count(tuple((name, -factor) for name, factor in count.terms), extent - count.offset)
 
 

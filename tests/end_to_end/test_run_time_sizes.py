@@ -241,6 +241,89 @@ def test_computed_places_along_a_size(tmp_path: Path) -> None:
         assert all(found[name].tobytes() == table[0][places].tobytes() for name in ("y", "z")), count
 
 
+def test_best_classes_of_each_token_and_best_tokens(tmp_path: Path) -> None:
+    """Ranking beside a size and along it: labels of tokens, and where a text ends (CLIP's pooling)."""
+    nodes = [
+        node("ArgMax", ["x"], ["label"], axis=2, keepdims=0),
+        node("TopK", ["x", "two"], ["best", "classes"], axis=-1),
+        node("ArgMax", ["ids"], ["end"], axis=1, keepdims=0),
+        node("ArgMin", ["x"], ["least"], axis=1, keepdims=1),
+        node("ReduceMax", ["ids"], ["largest"], axes=[1], keepdims=0),
+    ]
+    outputs = ["label", "best", "classes", "end", "least", "largest"]
+    made = tiny_model(nodes, {"x": (1, "T", 5)}, outputs, {"two": np.array([2])}, opset=17)
+    made.graph.input.append(helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "T"]))
+    model = qglow.load_model(save(made, tmp_path))
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (1, 9, 16):
+        random = np.random.default_rng(count)
+        x = random.normal(size=(1, count, 5)).astype(np.float32) + 3
+        inputs = {"x": x, "ids": random.integers(-9, -5, (1, count))}
+        assert same(bounded(inputs), own(inputs)), count
+
+
+def test_rows_of_a_table_at_positions_are_summed(tmp_path: Path) -> None:
+    """Positions behind the live ones are 0, but what stands there in the table is not."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["count"], axis=0),
+        node("Range", ["zero", "count", "one"], ["row"]),
+        node("Unsqueeze", ["row", "first"], ["positions"]),
+        node("Gather", ["w", "positions"], ["embedded"], axis=0),
+        node("ReduceSum", ["embedded", "ones"], ["y"], keepdims=0),
+        node("Expand", ["positions", "two"], ["both"]),
+        node("Transpose", ["w"], ["turned"], perm=[1, 0]),
+        node("GatherElements", ["turned", "both"], ["z_rows"], axis=1),
+        node("ReduceSum", ["z_rows", "ones"], ["z"], keepdims=0),
+    ]
+    table = np.random.default_rng(0).normal(size=(32, 2)).astype(np.float32)
+    constants = {"one": np.array(1), "zero": np.array(0), "ones": np.array([1]), "first": np.array([0])}
+    constants["two"] = np.array([2, 1])
+    made = tiny_model(nodes, {"x": (1, "T", 4), "w": (32, 2)}, ["y", "z"], constants, opset=17)
+    model = qglow.load_model(save(made, tmp_path))
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (1, 9, 16):
+        inputs = {"x": np.zeros((1, count, 4), np.float32), "w": table}
+        assert same(bounded(inputs), own(inputs)), count
+
+
+def test_an_output_that_sizes_alone_decide_is_named(tmp_path: Path) -> None:
+    nodes = [node("Shape", ["x"], ["shape"]), node("Relu", ["x"], ["y"]), node("Identity", ["c"], ["same"])]
+    constants = {"c": np.ones(3, np.float32)}
+    made = tiny_model(nodes, {"x": (1, "T", 4)}, ["y", "same"], constants)
+    bounded = qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 16})
+    x = np.ones((1, 9, 4), np.float32)
+    assert bounded({"x": x})["same"].tolist() == [1, 1, 1]
+    made = tiny_model(nodes, {"x": (1, "T", 4)}, ["y", "shape"], constants)
+    with pytest.raises(UnsupportedError, match="output 'shape' depends on sizes alone"):
+        qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 16})
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_convolutions_along_a_size_that_stays(kind: str, isa: str, tmp_path: Path) -> None:
+    """Projections of tokens in groups (SqueezeBERT), and windows over steps, padded to as many."""
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["projected"], group=4),
+        node("Conv", ["projected", "w1", "b0"], ["seen"], pads=[1, 1]),
+        node("Relu", ["seen"], ["positive"]),
+        node("Conv", ["positive", "w2"], ["each"], group=8, pads=[4, 4], dilations=[2]),
+        node("Conv", ["each", "w3"], ["y"], pads=[0, 2]),
+    ]
+    shapes = {"w0": (8, 2, 1), "b0": (8,), "w1": (8, 8, 3), "w2": (8, 1, 5), "w3": (3, 8, 3)}
+    random = np.random.default_rng(0)
+    weights = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    loaded = qglow.load_model(save(tiny_model(nodes, {"x": ("N", 8, "T")}, ["y"], weights), tmp_path))
+    model: qglow.Model | qglow.QuantizedModel = loaded
+    if kind == "int8":
+        data = [{"x": random.normal(size=(1, 8, 13)).astype(np.float32)} for _ in range(8)]
+        model = loaded.quantize(loaded.profile(data), repair=False, check=False)
+    bounded, own = model.compile(bounds={"N": 8, "T": 24}, isa=isa), model.compile(isa=isa)
+    for images, count in ((1, 1), (3, 13), (8, 24)):
+        inputs = {"x": random.normal(size=(images, 8, count)).astype(np.float32)}
+        assert same(bounded(inputs), own(inputs)), (images, count)
+
+
 def test_slices_without_elements(tmp_path: Path) -> None:
     """What a rotary embedding of the whole head passes on, alone and joined (Phi-3)."""
     nodes = [

@@ -9,7 +9,7 @@ from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add
-from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
+from qglow.graph.ops.movement import Expand, Gather, GatherElements, Pad, Slice
 from qglow.graph.ops.pool import MaxPool
 from qglow.graph.ops.quantize import Quantize
 from qglow.graph.ops.shape import ChannelShuffle, Concat, Identity, Reshape, Transpose
@@ -38,7 +38,8 @@ SINGLE: list[tuple[Operator, tuple[int, ...]]] = [
     (ChannelShuffle(groups=17), (3, 34)),
     (Identity(), (2, 3)),
 ]
-CHOICES: list[tuple[Gather, tuple[int, ...], Array]] = [
+Choosing = Gather | GatherElements
+CHOICES: list[tuple[Choosing, tuple[int, ...], Array]] = [
     (Gather(axis=1), (2, 7, 3, 4), np.array([3, -1, 0, 3])),
     (Gather(axis=-1), (2, 7, 3, 70), np.array([69, 3])),
     (Gather(axis=2), (2, 3, 5), np.array([[0, 4, -5], [1, 1, 2]])),
@@ -46,6 +47,8 @@ CHOICES: list[tuple[Gather, tuple[int, ...], Array]] = [
     (Gather(axis=2), (4, 3, 5), np.array(1)),
     (Gather(axis=0), (4,), np.array(3)),
     (Gather(axis=1), (2, 7, 3, 4), np.array([-1])),
+    (GatherElements(axis=2), (2, 3, 5), np.arange(-5, 3).repeat(3).reshape(2, 3, 4)),
+    (GatherElements(axis=0), (4, 3, 5), np.array([[[-1, 0]], [[2, 3]]])),
 ]
 
 
@@ -60,7 +63,9 @@ def single(operator: Operator, shape: tuple[int, ...], quantized: bool) -> Maker
     return make
 
 
-def gather(operator: Gather, shape: tuple[int, ...], indices: Array, quantized: bool) -> Maker:
+def gather(
+    operator: Gather | GatherElements, shape: tuple[int, ...], indices: Array, quantized: bool
+) -> Maker:
     """Known indices."""
 
     def make(random: np.random.Generator) -> Problem:
@@ -80,6 +85,23 @@ def computed_gather(random: np.random.Generator) -> Problem:
     drawing.inputs["i"] = np.array([4, 0, -1, 3], np.int64)
     indices = drawing.builder.input("i", TensorType(ElementType.INT64, (4,)))
     return drawing.finish(*(drawing.builder.node(Gather(axis=axis), x, indices) for axis in (0, 1)))
+
+
+def computed_elements(element: ElementType, quantized: bool) -> Maker:
+    """Elements at indices that are an input of the graph, along each axis."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing = Drawing(f"gather_elements_{element.value}_{'int8' if quantized else 'float'}", random)
+        x = drawing.integers(4, 3, 4) if quantized else drawing.real(4, 3, 4)
+        drawing.inputs["i"] = random.integers(-3, 3, (3, 3, 4)).astype(element.dtype)
+        indices = drawing.builder.input("i", TensorType(element, (3, 3, 4)))
+        kind = x.type.with_shape((3, 3, 4))
+        picked = (
+            drawing.builder.node(GatherElements(axis), x, indices, output_types=[kind]) for axis in range(3)
+        )
+        return drawing.finish(*picked)
+
+    return make
 
 
 def concat(axis: int, quantized: bool) -> Maker:
@@ -141,6 +163,8 @@ def heads(quantized: bool) -> Maker:
     def make(random: np.random.Generator) -> Problem:
         drawing = Drawing("heads", random)
         x = drawing.integers(1, 20, 5, 6) if quantized else drawing.real(1, 20, 5, 6)
+        if not quantized:
+            drawing.inputs[x.name] = moderate(random, x.type.shape)
         parameters = drawing.parameters()
         results = []
         for channels in (1, 4, 1, 13):
@@ -150,7 +174,8 @@ def heads(quantized: bool) -> Maker:
             w = drawing.builder.constant(f"w{len(results)}", drawing.weights(channels, 20, 3, 3))
             b = drawing.builder.constant(f"b{len(results)}", drawing.weights(channels))
             results.append(drawing.builder.node(Conv(pads=(1, 0, 1, 2)), x, w, b))
-        return drawing.finish(*(_same(drawing, MaxPool(kernel=(2, 2)), value) for value in results))
+        pooled = (_same(drawing, MaxPool(kernel=(2, 2)), value) for value in results)
+        return drawing.finish(*pooled, exact=quantized)
 
     return make
 
@@ -215,6 +240,8 @@ PROBLEMS: list[Maker] = [
     *(concat(axis, quantized) for axis in (1, 2, 3) for quantized in (True, False)),
     *(gather(*choice, quantized) for choice in CHOICES for quantized in (True, False)),
     computed_gather,
+    computed_elements(ElementType.INT64, True),
+    computed_elements(ElementType.INT32, False),
     *(shuffle(groups) for groups in (2, 3, 12)),
     heads(True),
     heads(False),

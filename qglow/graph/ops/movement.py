@@ -239,3 +239,51 @@ class Gather(Movement):
     def looks_up_rows(self) -> bool:
         """Whether indices are those of the first axis."""
         return self.axis == 0
+
+
+@register
+@dataclass(frozen=True)
+class GatherElements(Movement):
+    """Elements of x along an axis, one for each index; negative ones count from the end."""
+
+    name: ClassVar[str] = "GatherElements"
+    operands: ClassVar[tuple[str, ...]] = ("x", "indices")
+    policy: ClassVar[Policy] = SameAs(0)
+    plain_operands: ClassVar[tuple[str, ...]] = ("indices",)
+
+    axis: int = 0
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """The shape of the indices, which no axis of x but the chosen one may fall short of."""
+        x, indices = operand(inputs, 0, "x"), operand(inputs, 1, "indices")
+        integers = (ElementType.INT32, ElementType.INT64)
+        require(indices.element in integers, f"operand indices is {indices}, it must be integers")
+        require(len(indices.shape) == len(x.shape), f"indices {indices} and x {x} differ in rank")
+        axis = normal_axis(self.axis, len(x.shape))
+        pairs = zip(indices.shape, x.shape, strict=True)
+        fits = all(few <= many for i, (few, many) in enumerate(pairs) if i != axis)
+        require(fits, f"indices {indices} are larger than x {x}")
+        return (x.with_shape(indices.shape),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numpy.take_along_axis. Raises IndexError for an index that is out of range."""
+        x, indices = given(inputs, 0), given(inputs, 1)
+        axis = normal_axis(self.axis, x.ndim)
+        part = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(indices.shape))
+        return (np.take_along_axis(x[part], indices, axis),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """All axes stay, and those of x but the chosen one are apart if the indices have all their places.
+
+        Indices of places without effect have to be some that are in range.
+        """
+        x, indices = operand(inputs, 0, "x").shape, operand(inputs, 1, "indices").shape
+        if index == 1:
+            return AxisEffect(axis, neutral=0.0)
+        if axis == normal_axis(self.axis, len(x)):
+            return AxisEffect(chosen=True)
+        return AxisEffect(axis) if x[axis] == indices[axis] else None
+
+    def elements_from(self, count: int) -> tuple[int, ...]:
+        """The first operand: some, as often as their indices come."""
+        return (0,)

@@ -5,6 +5,7 @@ ONNX's TopK has two results; here they are two operators, TopK and TopKIndices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Operator, Policy, ReadsIntegers, SameAs, register, require
 from qglow.graph.ops.rules import Arrays, Movement, Types, given, normal_axis, operand
 from qglow.numerics.ranking import first_indices, first_values
@@ -56,6 +58,13 @@ class FirstPlace(Places):
         places = first_indices(given(inputs, 0), self.axis, 1, self.largest, self.last)
         return (places if self.keepdims else np.squeeze(places, self.axis),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes that stay are apart. Along the other one, places behind all others are none of the first."""
+        chosen = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
+        if axis != chosen:
+            return AxisEffect(axis - (not self.keepdims and axis > chosen))
+        return None if self.last else AxisEffect(neutral=-math.inf if self.largest else math.inf)
+
 
 @register
 @dataclass(frozen=True)
@@ -99,6 +108,10 @@ class TopK(Movement):
         """Compute with numerics.ranking."""
         return (first_values(given(inputs, 0), self.axis, self.k, self.largest),)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes that stay are apart."""
+        return _beside(axis, self.axis, inputs)
+
 
 @register
 @dataclass(frozen=True)
@@ -119,6 +132,15 @@ class TopKIndices(Places):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.ranking."""
         return (first_indices(given(inputs, 0), self.axis, self.k, self.largest),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Axes that stay are apart."""
+        return _beside(axis, self.axis, inputs)
+
+
+def _beside(axis: int, chosen: int, inputs: Types) -> AxisEffect | None:
+    """The effect along an axis; None along the one that elements are chosen from."""
+    return None if axis == normal_axis(chosen, len(operand(inputs, 0, "x").shape)) else AxisEffect(axis)
 
 
 def _shortened(x: TensorType, axis: int, k: int) -> TensorType:

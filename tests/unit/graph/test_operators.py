@@ -32,7 +32,7 @@ from qglow.graph.ops.functions import (
 )
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import And, Compare, Not, Or, Whole
-from qglow.graph.ops.movement import Expand, Gather, Pad, Slice
+from qglow.graph.ops.movement import Expand, Gather, GatherElements, Pad, Slice
 from qglow.graph.ops.normalization import (
     LRN,
     Affine,
@@ -134,6 +134,7 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
         [float_type(2, 3, 16), float_type(4, 16), float_type(3, 4), float_type(3, 4)],
     ),
     (Gather(axis=1), [float_type(2, 4), INDICES]),
+    (GatherElements(axis=1), [float_type(2, 4), TensorType(ElementType.INT64, (1, 6))]),
     (Identity(), [float_type(3)]),
     (Shape(), [float_type(3, 4)]),
     (Cast(to=ElementType.INT64), [float_type(3)]),
@@ -329,6 +330,9 @@ def test_float_attributes_are_held_as_float32_so_that_text_restores_them() -> No
         (Slice(starts=(0,), ends=(4,), steps=(1,)), [float_type(3)], "no slice"),
         (Pad(pads=(1, -1)), [float_type(3)], "do not fit"),
         (Gather(), [float_type(3), float_type(3)], "must be integers"),
+        (GatherElements(), [float_type(3), float_type(3)], "must be integers"),
+        (GatherElements(), [float_type(2, 4), INDICES], "differ in rank"),
+        (GatherElements(1), [float_type(2, 4), TensorType(ElementType.INT64, (3, 4))], "are larger than x"),
     ],
 )
 def test_what_does_not_fit_is_refused(operator: Operator, types: list[TensorType], message: str) -> None:
