@@ -13,17 +13,15 @@ of the row over the block, which is computed once for all columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from qglow.core.types import Array
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.program import Instruction
-from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
-from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
-from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.arithmetic.fused import EMULATED
+from qglow.kernels.emit.builder import I8, I16, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.packing import HIGHEST_BITS, ColumnPacking, panels
 from qglow.kernels.emit.target import VectorTarget
@@ -33,25 +31,23 @@ from qglow.kernels.products.blocks import (
     WORD_BITS,
     block_packings,
     fetch_words,
-    load_scales,
     stored_scales,
 )
-from qglow.kernels.products.matmul import even_height, live_rows, pieces
+from qglow.kernels.products.integer_panel import (
+    BYTES,
+    UNROLLED,
+    WORDS,
+    SummedPanel,
+    splits_zeros,
+    tile_of,
+)
+from qglow.kernels.products.matmul import even_height
 from qglow.kernels.products.row_sums import load_row_sums, row_sum_bytes, sum_rows
-from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
+from qglow.kernels.tiles.tile import DotTile, MicroTile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 
-BYTES = 0x01010101
-"""The lowest bits of the bytes of 32 bits."""
-WORDS = 0x00010001
-"""The lowest bits of the halves of 32 bits."""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
-UNROLLED = 8
-"""Most words of a column that one row multiplies without a loop.
-
-Tiles of several rows loop over single words: LLVM would load the rows of all words first, and spill them.
-"""
 JOINED_STEPS = 2
 """Steps of a word that are joined where a tile can, so that their weights fit the registers.
 
@@ -88,7 +84,7 @@ class IntegerBlockProduct(Kernel):
         zeros = data.get("zeros")
         zeros = None if zeros is None else apart(zeros, operation.bits, len(data["scales"]))
         centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
-        split = _splits_zeros(operation, tile_of(operation, target))
+        split = splits_zeros(operation, tile_of(operation, target))
         last = centre if zeros is None or split or not len(zeros) else zeros[-1]
         words = integer_words(codes, operation.bits, last)
         if split:
@@ -111,7 +107,7 @@ class IntegerBlockProduct(Kernel):
         """Codes in words as steps read them, where all are whole, and scales."""
         operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
         assert isinstance(operation, BlockGemm)
-        split = _splits_zeros(operation, tile_of(operation, target))
+        split = splits_zeros(operation, tile_of(operation, target))
         found = block_packings(instruction, self.vectors * target.float_lanes, split)
         if operation.bits < BYTE_CODES:
             found["filter"] = replace(found["filter"], bits=operation.bits)
@@ -159,105 +155,16 @@ class IntegerBlockProduct(Kernel):
 
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit the product of all rows with `used` columns of one panel."""
-        IntegerPanel(site, self, number, used).emit()
+        _RowsPanel(site, self.rows, self.vectors, number, used).emit()
 
 
 @dataclass(frozen=True)
-class IntegerPanel:
-    """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
-
-    site: Site
-    kernel: IntegerBlockProduct
-    number: Index
-    used: int
-
-    @property
-    def e(self) -> Emitter:
-        return self.site.e
-
-    @property
-    def operation(self) -> BlockGemm:
-        operation = self.site.instruction.operation
-        assert isinstance(operation, BlockGemm)
-        return operation
+class _RowsPanel(SummedPanel):
+    """Emitter of one panel for any number of rows."""
 
     @property
     def tile(self) -> MicroTile:
         return tile_of(self.operation, self.site.target)
-
-    @property
-    def lanes(self) -> int:
-        return self.site.target.float_lanes
-
-    @property
-    def count(self) -> int:
-        """Vectors of the panel that are used."""
-        return -(-self.used // self.lanes)
-
-    @property
-    def each(self) -> int:
-        """Codes in a word."""
-        return WORD_BITS // self.operation.bits
-
-    @property
-    def depth(self) -> int:
-        return self.site["src"].shape[1]
-
-    @property
-    def splits(self) -> bool:
-        """Whether weights are codes less 128, and the rest of zero points is multiplied with sums of rows."""
-        return _splits_zeros(self.operation, tile_of(self.operation, self.site.target))
-
-    def emit(self) -> None:
-        """Emit loops over rows of src."""
-        for start, stop, height in pieces(self.site["src"].shape[0], self.kernel.rows):
-            with live_rows(self.site, start, stop, height) as row:
-                self._tile(row, height)
-
-    def _tile(self, row: Index, height: int) -> None:
-        """Emit the results of `height` rows."""
-        e, columns = self.e, self.site["dest"].shape[1]
-        scales = e.offset(self.site["rows"].pointer, e.scaled(row, 4))
-        factors = [e.splat(e.load(e.offset(scales, 4 * r), F32), self.lanes) for r in range(height)]
-        sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * self.count)
-        whole, rest = divmod(self.depth, self.operation.block)
-        if whole:
-            with e.carrying_loop(0, whole, sums, name="block") as carry:
-                carry.next(self._block(carry.index, row, carry.values, factors, self.operation.block))
-            sums = carry.values
-        if rest:
-            sums = self._block(whole, row, sums, factors, rest)
-        bias = self.row("bias", 0, 1) if "bias" in self.site.constants else None
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
-        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
-        for number, total in enumerate(sums):
-            r, v = divmod(number, self.count)
-            total = total if bias is None else e.b.fadd(total, bias[v])
-            result = clamp_float(e, total, self.operation.lo, self.operation.hi)
-            place = e.offset(dest, 4 * (columns * r + self.lanes * v))
-            e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
-
-    def _block(
-        self, number: Index, row: Index, sums: list[Value], factors: list[Value], length: int
-    ) -> list[Value]:
-        """Emit the sums of one block of `length` weights, and add them to `sums` with both scales.
-
-        row: the first of as many as there are `factors`.
-        """
-        e, block, count = self.e, self.operation.block, self.count
-        blocks = block_count(self.depth, block)
-        zeros = self.zeros(number, blocks)
-        found = self.words(number, row, len(factors), zeros, length)
-        counts = self.row_sums(row, number, len(factors))
-        scales = load_scales(self.site, self.number, number, (blocks, self.kernel.vectors), self.count)
-        following = []
-        for place, (product, total) in enumerate(zip(found, sums, strict=True)):
-            r, v = divmod(place, count)
-            if counts:
-                product = e.b.sub(product, e.b.mul(counts[r], zeros[v]))
-            real = e.b.sitofp(product, vec(F32, self.lanes))
-            following.append(fused_multiply_add(e, real, e.b.fmul(factors[r], scales[v]), total))
-        return following
 
     def words(self, number: Index, row: Index, height: int, zeros: list[Value], length: int) -> list[Value]:
         """Emit the integer sums of one block, row by row."""
@@ -306,7 +213,7 @@ class IntegerPanel:
         """Emit the products of `length` weights of each column."""
         e, tile, count = self.e, self.tile, self.count
         rows = -(-self.depth // self.each)
-        fetch_words(self.site, (self.number, self.kernel.vectors), at, rows)
+        fetch_words(self.site, (self.number, self.vectors), at, rows)
         loaded = self.row("filter", at, rows, I32)
         steps = -(-length // STEP)
         together = JOINED_STEPS if tile.joins else 1
@@ -336,12 +243,6 @@ class IntegerPanel:
         halves = [e.b.bitcast(self.masked(word, place, largest * WORDS), kind) for place in places]
         return tuple(e.b.sub(half, zero) for half in halves)
 
-    def masked(self, word: Value, shift: int, mask: int) -> Value:
-        """Emit the codes under a mask, from bit `shift` of words on."""
-        e, kind = self.e, vec(I32, self.lanes)
-        word = e.b.lshr(word, scalar(kind, shift)) if shift else word
-        return word if mask == (1 << WORD_BITS) - 1 else e.b.and_(word, scalar(kind, mask))
-
     def zeros(self, number: Index, blocks: int) -> list[Value]:
         """Emit for each vector what `_weights` subtracts, or what is multiplied with sums of rows."""
         e, dot = self.e, isinstance(self.tile, DotTile)
@@ -355,14 +256,6 @@ class IntegerPanel:
         repeated = [lane for lane in range(self.lanes) for _ in range(4 if dot else 2)]
         spread = [e.shuffle(zero, None, repeated) for zero in found]
         return spread if dot else [e.b.zext(zero, kind) for zero in spread]
-
-    def row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
-        """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""
-        e, size = self.e, self.lanes * (4 if element is F32 else element.width // 8)
-        line = size * self.kernel.vectors
-        at = e.plus(e.scaled(self.number, rows * line), e.scaled(index, line))
-        start = e.offset(self.site.constants[name], at)
-        return [e.load(e.offset(start, size * v), vec(element, self.lanes)) for v in range(self.count)]
 
 
 def has_known_weights(instruction: Instruction) -> bool:
@@ -380,12 +273,7 @@ def panel_vectors(instruction: Instruction, target: VectorTarget) -> int:
 
 def needs_row_sums(site: Site) -> bool:
     """Whether zero points are multiplied with sums of rows."""
-    return "zeros" in site.constants and _splits_zeros(site.operation, tile_of(site.operation, site.target))
-
-
-def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
-    """The tile for codes of this width: those of fewer than 8 bits never saturate pairs of products."""
-    return fastest_tile(target, False) if operation.bits < BYTE_CODES else select_tile(target, False)
+    return "zeros" in site.constants and splits_zeros(site.operation, tile_of(site.operation, site.target))
 
 
 def _step_instructions(tile: MicroTile) -> float:
@@ -393,11 +281,6 @@ def _step_instructions(tile: MicroTile) -> float:
     if isinstance(tile, DotTile):
         return JOINED_INSTRUCTIONS if tile.joins else 1.0
     return PAIR_INSTRUCTIONS
-
-
-def _splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
-    """Whether codes less their zero point are no operands of the tile, which takes bytes."""
-    return operation.bits == BYTE_CODES and isinstance(tile, DotTile)
 
 
 @candidates_for(BlockGemm)

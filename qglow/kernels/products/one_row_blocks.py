@@ -19,15 +19,8 @@ from qglow.kernels.emit.packing import HIGHEST_BITS
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP
 from qglow.kernels.products.blocks import BYTE_CODES, fetch_words
-from qglow.kernels.products.integer_blocks import (
-    BYTES,
-    UNROLLED,
-    WORDS,
-    IntegerBlockProduct,
-    IntegerPanel,
-    has_known_weights,
-    panel_vectors,
-)
+from qglow.kernels.products.integer_blocks import IntegerBlockProduct, has_known_weights, panel_vectors
+from qglow.kernels.products.integer_panel import BYTES, UNROLLED, WORDS, SummedPanel
 from qglow.kernels.products.row_sums import (
     copied_row,
     copied_row_bytes,
@@ -61,11 +54,11 @@ class OneRowBlockProduct(IntegerBlockProduct):
 
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit one panel."""
-        _OneRowPanel(site, self, number, used).emit()
+        _OneRowPanel(site, 1, self.vectors, number, used).emit()
 
 
 @dataclass(frozen=True)
-class _OneRowPanel(IntegerPanel):
+class _OneRowPanel(SummedPanel):
     """Emitter of one panel."""
 
     @property
@@ -120,7 +113,7 @@ class _OneRowPanel(IntegerPanel):
         each, words = self.each // STEP, -(-length // self.each)
         loaded = []
         for word in range(words):
-            fetch_words(self.site, (self.number, self.kernel.vectors), e.plus(at, word), rows)
+            fetch_words(self.site, (self.number, self.vectors), e.plus(at, word), rows)
             loaded.append(self.row("filter", e.plus(at, word), rows, I32))
         steps = -(-length // STEP)
         activations = [self.tile.load_activation(e, e.offset(x, STEP * step)) for step in range(steps)]

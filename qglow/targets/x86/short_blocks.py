@@ -26,13 +26,8 @@ from qglow.kernels.emit.packing import panels
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.block_packing import STEP
 from qglow.kernels.products.blocks import BYTE_CODES, fetch_words, load_scales
-from qglow.kernels.products.integer_blocks import (
-    BYTES,
-    FINISHING,
-    IntegerBlockProduct,
-    IntegerPanel,
-    integer_block_products,
-)
+from qglow.kernels.products.integer_blocks import FINISHING, IntegerBlockProduct, integer_block_products
+from qglow.kernels.products.integer_panel import BYTES, IntegerPanel
 from qglow.kernels.products.matmul import even_height
 from qglow.kernels.products.one_row_blocks import HALF_BITS
 from qglow.kernels.products.portions import PanelPortions, PanelTile, PanelWork
@@ -93,7 +88,7 @@ class ShortBlockProduct(IntegerBlockProduct):
 
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit one panel."""
-        _ShortPanel(site, self, number, used).emit()
+        _ShortPanel(site, self.rows, self.vectors, number, used).emit()
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,8 @@ class _ShortPanel(IntegerPanel, PanelWork):
 
     def emit(self) -> None:
         """Emit all portions."""
-        width = self.lanes * self.kernel.vectors
-        PanelPortions(self.site, self, self.kernel.rows, width, self.number, self.used).emit()
+        width = self.lanes * self.vectors
+        PanelPortions(self.site, self, self.rows, width, self.number, self.used).emit()
 
     def room_bytes(self, length: int) -> int:
         """Bytes of the weights of a block."""
@@ -138,7 +133,7 @@ class _ShortPanel(IntegerPanel, PanelWork):
 
         def store(word: Index, count: int) -> None:
             at = e.plus(first, word)
-            fetch_words(self.site, (self.number, self.kernel.vectors), at, words)
+            fetch_words(self.site, (self.number, self.vectors), at, words)
             to = e.offset(room, e.scaled(word, steps * self.line))
             for v, packed in enumerate(self.row("filter", at, words, I32)):
                 for step in range(count):
@@ -167,7 +162,7 @@ class _ShortPanel(IntegerPanel, PanelWork):
                 r, v = divmod(number, each)
                 sums[r * self.count + first + v] = total
         blocks = block_count(depth, self.operation.block)
-        scales = load_scales(self.site, self.number, block, (blocks, self.kernel.vectors), self.count)
+        scales = load_scales(self.site, self.number, block, (blocks, self.vectors), self.count)
         factors = e.offset(self.site["rows"].pointer, e.scaled(tile.row, 4))
         found = []
         for number, (total, (place, columns)) in enumerate(zip(sums, tile.places, strict=True)):
