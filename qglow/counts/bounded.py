@@ -18,6 +18,7 @@ import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
+from qglow.counts.borders import join_borders
 from qglow.counts.count import Count
 from qglow.counts.counted_graph import CountedGraph, Counts
 from qglow.counts.fillers import (
@@ -93,6 +94,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     depends on how many places there are.
     """
     spread_numbers([entry.graph for entry in graphs])
+    join_borders([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs)
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):

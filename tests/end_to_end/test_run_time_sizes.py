@@ -324,6 +324,37 @@ def test_convolutions_along_a_size_that_stays(kind: str, isa: str, tmp_path: Pat
         assert same(bounded(inputs), own(inputs)), (images, count)
 
 
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_tokens_are_shifted_by_one(kind: str, tmp_path: Path) -> None:
+    """Neighbours of each token, zeros beyond the ends, as MobileBERT joins them, and a longer border."""
+    nodes = [
+        node("Relu", ["x"], ["each"]),
+        node("Slice", ["each", "one", "most", "one"], ["rest"]),
+        node("Pad", ["rest", "behind"], ["next"]),
+        node("Slice", ["each", "zero", "but_one", "one"], ["first"]),
+        node("Pad", ["first", "before"], ["last"]),
+        node("Concat", ["next", "each", "last"], ["joined"], axis=2),
+        node("MatMul", ["joined", "w"], ["y"]),
+        node("Pad", ["each", "around", "value"], ["wide"]),
+        node("ReduceSum", ["wide", "one"], ["z"], keepdims=0),
+    ]
+    constants = {"one": np.array([1]), "zero": np.array([0]), "most": np.array([10**6])}
+    constants |= {"but_one": np.array([-1]), "behind": np.array([0, 0, 0, 0, 1, 0])}
+    constants |= {"before": np.array([0, 1, 0, 0, 0, 0]), "around": np.array([0, 2, 0, 0, 3, 0])}
+    random = np.random.default_rng(0)
+    weights = {"w": random.normal(size=(12, 5)).astype(np.float32), "value": np.array(0.5, np.float32)}
+    made = tiny_model(nodes, {"x": (1, "T", 4)}, ["y", "z"], constants | weights, opset=17)
+    loaded = qglow.load_model(save(made, tmp_path))
+    model: qglow.Model | qglow.QuantizedModel = loaded
+    if kind == "int8":
+        data = [{"x": random.normal(size=(1, 13, 4)).astype(np.float32)} for _ in range(8)]
+        model = loaded.quantize(loaded.profile(data), repair=False, check=False)
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (1, 2, 9, 16):
+        inputs = {"x": random.normal(size=(1, count, 4)).astype(np.float32)}
+        assert same(bounded(inputs), own(inputs)), count
+
+
 def test_slices_without_elements(tmp_path: Path) -> None:
     """What a rotary embedding of the whole head passes on, alone and joined (Phi-3)."""
     nodes = [
