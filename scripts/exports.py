@@ -352,6 +352,16 @@ def _llama() -> Any:
     )
 
 
+def small(family: str, head: str, **settings: Any) -> Callable[[], Any]:
+    """A model of a family of transformers, as "Phi3", with drawn weights and a head, as "ForCausalLM"."""
+
+    def make() -> Any:
+        config = getattr(transformers, f"{family}Config")
+        return getattr(transformers, family + head)(config(vocab_size=100, pad_token_id=0, **settings))
+
+    return make
+
+
 def _vit() -> Source:
     model = transformers.ViTForImageClassification(
         transformers.ViTConfig(image_size=32, patch_size=8, num_labels=5, **_SMALL)
@@ -452,6 +462,59 @@ MODELS: dict[str, Callable[[], Source]] = {
     "hf_llama": text(_llama, "logits"),
     "hf_gpt2_cached": cached(_gpt2, 4),
     "hf_llama_cached": cached(_llama, 2),
+    "hf_gptj_cached": cached(
+        small("GPTJ", "ForCausalLM", n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4), 4
+    ),
+    "hf_gptneo_cached": cached(
+        small(
+            "GPTNeo",
+            "ForCausalLM",
+            hidden_size=32,
+            num_layers=2,
+            num_heads=4,
+            window_size=8,
+            attention_types=[[["global", "local"], 1]],
+            max_position_embeddings=64,
+        ),
+        4,
+    ),
+    "hf_mpt_cached": cached(
+        small("Mpt", "ForCausalLM", d_model=32, n_layers=2, n_heads=4, max_seq_len=64, expansion_ratio=2), 4
+    ),
+    "hf_phi3_cached": cached(small("Phi3", "ForCausalLM", num_key_value_heads=2, **_SMALL), 2),
+    "hf_gemma2_cached": cached(
+        small("Gemma2", "ForCausalLM", num_key_value_heads=2, head_dim=8, sliding_window=8, **_SMALL), 2
+    ),
+    "hf_deberta": text(
+        small(
+            "DebertaV2",
+            "ForSequenceClassification",
+            relative_attention=True,
+            position_buckets=16,
+            pos_att_type=["c2p", "p2c"],
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+            **_SMALL,
+        ),
+        "logits",
+    ),
+    "hf_modernbert": text(
+        small(
+            "ModernBert",
+            "ForSequenceClassification",
+            local_attention=8,
+            global_attn_every_n_layers=2,
+            bos_token_id=1,
+            eos_token_id=2,
+            cls_token_id=1,
+            sep_token_id=2,
+            **_SMALL,
+        ),
+        "logits",
+    ),
+    "hf_squeezebert": text(
+        small("SqueezeBert", "ForSequenceClassification", embedding_size=32, **_SMALL), "logits"
+    ),
     "hf_vit": _vit,
     "hf_whisper_encoder": _whisper_encoder,
     "hf_whisper_decoder": _whisper_decoder,
