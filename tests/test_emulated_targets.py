@@ -13,7 +13,7 @@ from tests.emulated import make_self_test, needs, wrong_outputs
 from tests.runtimes import run_compiled
 from tests.test_runtimes import FAMILIES, MAKERS, WITH_FMA, draw
 
-ALWAYS = ("aarch64-dotprod", "riscv64", "cortex-m4", "wasm32-simd128")
+ALWAYS = ("aarch64-dotprod", "cortex-m4", "wasm32-simd128")
 """Targets that every run covers; the others are a sweep."""
 OFTEN = {
     "cortex-m55": ("conv", "linear"),
@@ -21,9 +21,10 @@ OFTEN = {
     "cortex-m3": ("conv", "elementwise", "fixedpoint", "selection"),
     "aarch64": ("linear",),
     "armv7": ("linear",),
+    "riscv64": ("blocks", "conv", "elementwise", "fixedpoint", "integers", "linear", "movement"),
     "riscv64-v": ("conv", "linear"),
 }
-"""Families of more targets that every run covers: those with kernels of their own."""
+"""Families of more targets that every run covers: kernels of their own, or other arithmetic."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which these targets refuse."""
 SOUND_FROM = {("riscv64-v", "integers"): 10}
