@@ -6,12 +6,11 @@ The data are read as rows, one after another; a place becomes the number of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from qglow.core.memory import require_more_memory
-from qglow.core.types import Array, ElementType, Shape
+from qglow.core.types import ElementType, Shape
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Mul, Sub
 from qglow.graph.ops.logic import And, Compare, Whole
@@ -19,6 +18,7 @@ from qglow.graph.ops.movement import Gather, Slice
 from qglow.graph.ops.selection import Where
 from qglow.graph.ops.shape import Cast, Reshape
 from qglow.importer.node import ImportNode
+from qglow.numerics.places import first_places
 
 PLACE_BYTES = 8
 
@@ -37,7 +37,8 @@ def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
         row = _row(node, _from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
         places = row if places is None else node.emit(Add(), places, row, part=f"places{i}")
     assert places is not None  # tuples have at least one index
-    firsts = _starts(leading, strides[:batch])
+    axes = zip(range(batch), leading[:batch], strides[:batch], strict=True)
+    firsts = first_places(len(leading), axes)
     if firsts.any():
         places = node.emit(Add(), places, node.part_constant("offsets", firsts), part="places")
     rows = node.emit(Reshape(shape=(math.prod(counted), *rest)), node.value(0), part="rows")
@@ -91,16 +92,6 @@ def import_tensor_scatter(node: ImportNode) -> None:
 def _strides(shape: Shape) -> tuple[int, ...]:
     """Elements from one place to the next of every axis."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _starts(shape: Shape, strides: Sequence[int]) -> Array:
-    """First places of rows along the first axes; the extent along others is 1, whatever `shape` has there."""
-    starts = np.zeros((1,) * len(shape), np.int64)
-    for axis, stride in enumerate(strides):
-        along = [1] * len(shape)
-        along[axis] = shape[axis]
-        starts = starts + (np.arange(shape[axis]) * stride).reshape(along)
-    return starts
 
 
 def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:

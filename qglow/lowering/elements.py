@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from qglow.core.types import Array, ElementType, Shape
+from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Node, Value
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.logic import Compare
@@ -14,6 +14,7 @@ from qglow.graph.ops.movement import Gather, GatherElements
 from qglow.graph.ops.selection import Where
 from qglow.graph.ops.shape import Cast, Reshape
 from qglow.lowering.decompose import Parts, decomposes
+from qglow.numerics.places import first_places
 
 
 @decomposes(GatherElements)
@@ -26,7 +27,9 @@ def decompose_gather_elements(operator: GatherElements, parts: Parts) -> list[No
     shape = x.type.shape
     axis = operator.axis % len(shape)
     stride = math.prod(shape[axis + 1 :])
-    starts = _starts(indices.type.shape, shape, axis)
+    extents = enumerate(indices.type.shape)
+    steps = [(other, n, math.prod(shape[other + 1 :])) for other, n in extents if other != axis]
+    starts = first_places(len(shape), steps)
     if indices.data is None:
         numbers = _computed_numbers(parts, indices, shape[axis], stride, starts)
     else:
@@ -47,14 +50,3 @@ def _computed_numbers(parts: Parts, indices: Value, extent: int, stride: int, st
     if stride > 1:
         numbers = parts.add("row", Mul(), numbers, parts.constant("stride", np.array(stride, np.int64)))
     return parts.add("number", Add(), numbers, parts.constant("starts", starts)) if starts.any() else numbers
-
-
-def _starts(wanted: Shape, shape: Shape, axis: int) -> Array:
-    """The number of the element at index 0 for every place beside the axis, where the extent is 1."""
-    starts = np.zeros((1,) * len(shape), np.int64)
-    for other, extent in enumerate(wanted):
-        if other != axis:
-            along = [1] * len(shape)
-            along[other] = extent
-            starts = starts + (np.arange(extent) * math.prod(shape[other + 1 :])).reshape(along)
-    return starts

@@ -83,6 +83,14 @@ def assert_compiled_tensors_equal(
         equal(activations[buffer.name], wanted[key], f"{key} on {isa}")
 
 
+def same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+    """Whether all arrays of the second have an equal shape and equal bits in the first."""
+    return all(
+        first[name].shape == second[name].shape and first[name].tobytes() == second[name].tobytes()
+        for name in second
+    )
+
+
 def nearly_equal(actual: Array, wanted: Array, what: str) -> None:
     """int8 within a step and nearly all the same; float within what such a step does to it."""
     if wanted.dtype.kind == "f":

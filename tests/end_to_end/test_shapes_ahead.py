@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from qglow.runtime.collection import load_collected_code, save_collected_code
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.collected import make_collection
 from qglow.toolchain.opened import resizable_in
+from tests.end_to_end.bits import same
 from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, decoder, tokens
 from tests.runtimes import NATIVE_ISAS, PLAIN, machine
 from tests.unit.importer.tiny import save, tiny_model
@@ -94,13 +95,6 @@ def files(
     for name, source in (("float", model), ("int8", quantized)):
         source.save_program(folder / f"{name}.qglow", shapes=SHAPES)
     return {name: folder / f"{name}.qglow" for name in ("float", "int8")}
-
-
-def same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
-    return all(
-        first[name].shape == second[name].shape and first[name].tobytes() == second[name].tobytes()
-        for name in second
-    )
 
 
 @pytest.mark.parametrize("kind", ["float", "int8"])

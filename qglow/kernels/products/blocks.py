@@ -120,13 +120,10 @@ class BlockProduct(Kernel):
 
 
 @dataclass(frozen=True)
-class BlockPanel:
-    """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
+class BlockSite:
+    """Operands of a product with weights in blocks, where it is emitted."""
 
     site: Site
-    kernel: BlockProduct
-    number: Index
-    used: int
 
     @property
     def e(self) -> Emitter:
@@ -150,6 +147,15 @@ class BlockPanel:
     @property
     def depth(self) -> int:
         return self.site["src"].shape[1]
+
+
+@dataclass(frozen=True)
+class BlockPanel(BlockSite):
+    """Emitter of one panel, the product of all rows with `used` columns of panel `number`."""
+
+    kernel: BlockProduct
+    number: Index
+    used: int
 
     def emit(self) -> None:
         """Emit loops over rows of src."""

@@ -10,10 +10,8 @@ from qglow.instructions.ops.blocks import BlockGemm
 from qglow.kernels.arithmetic.fused import fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
-from qglow.kernels.emit.emitter import Emitter
-from qglow.kernels.emit.kernel import Site
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.products.blocks import BYTE_CODES, WORD_BITS, load_scales
+from qglow.kernels.products.blocks import BYTE_CODES, WORD_BITS, BlockSite, load_scales
 from qglow.kernels.products.matmul import live_rows, pieces
 from qglow.kernels.tiles.tile import DotTile, MicroTile, fastest_tile, select_tile
 from qglow.numerics.blocks import block_count
@@ -40,42 +38,18 @@ def splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
 
 
 @dataclass(frozen=True)
-class IntegerPanel:
+class IntegerPanel(BlockSite):
     """Operands of one panel of `vectors` vectors, of which `used` columns are columns of the product."""
 
-    site: Site
     rows: int
     vectors: int
     number: Index
     used: int
 
     @property
-    def e(self) -> Emitter:
-        return self.site.e
-
-    @property
-    def operation(self) -> BlockGemm:
-        operation = self.site.instruction.operation
-        assert isinstance(operation, BlockGemm)
-        return operation
-
-    @property
-    def lanes(self) -> int:
-        return self.site.target.float_lanes
-
-    @property
     def count(self) -> int:
         """Vectors of the panel that are used."""
         return -(-self.used // self.lanes)
-
-    @property
-    def each(self) -> int:
-        """Codes in a word."""
-        return WORD_BITS // self.operation.bits
-
-    @property
-    def depth(self) -> int:
-        return self.site["src"].shape[1]
 
     @property
     def splits(self) -> bool:
