@@ -114,6 +114,16 @@ class ImageBorder:
         return top, left, bottom, right
 
 
+@dataclass(frozen=True, slots=True)
+class AxisBorder:
+    """A border of equal numbers along one axis: how many places before and behind, and the number."""
+
+    axis: int
+    before: int
+    behind: int
+    value: float
+
+
 class Traits:
     """The traits of an operator, each with the default that promises nothing.
 
@@ -248,6 +258,14 @@ class Traits:
     @property
     def added_value(self) -> float | None:
         """The number that it puts between the elements that it moves; None if it puts none."""
+        return None
+
+    @property
+    def axis_border(self) -> AxisBorder | None:
+        """The border that it puts around its operand, if along one axis, and it does nothing else; else None.
+
+        (run-time counts)
+        """
         return None
 
     def elements_from(self, count: int) -> tuple[int, ...]:

@@ -110,8 +110,8 @@ def layer_section(report: LayerReport) -> Section:
         "isolated: SQNR in dB of the int8 node on float inputs. accumulated: SQNR in dB of the running "
         "program up to there. rounding: RMSE of the result over its scale, 0.29 where int8 only rounds, "
         "above 0.5 where it clips. equal, step: elements equal to onnxruntime's on its own integers, and the "
-        "largest difference; its optimised run for convolutions, matrix products, pools and Concat, the "
-        "plain one for the others."
+        "largest difference; its optimised run for convolutions, matrix products, pools and "
+        "concatenations, the plain one for the others."
     )
     rows = [_layer_row(layer) for layer in report.ranked()]
     totals = Paragraph(

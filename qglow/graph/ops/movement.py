@@ -21,6 +21,7 @@ from qglow.graph.ops.rules import (
     operand,
     parameters_of,
 )
+from qglow.graph.traits import AxisBorder
 from qglow.numerics.quantize import quantize_by
 
 
@@ -133,6 +134,15 @@ class Pad(Movement):
     def added_value(self) -> float | None:
         """`value`."""
         return self.value
+
+    @property
+    def axis_border(self) -> AxisBorder | None:
+        """Its pads, where they are `value` and lie along one axis."""
+        rank = len(self.pads) // 2
+        axes = [axis for axis in range(rank) if self.pads[axis] or self.pads[rank + axis]]
+        if self.mode != "constant" or len(axes) != 1:
+            return None
+        return AxisBorder(axes[0], self.pads[axes[0]], self.pads[rank + axes[0]], self.value)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """The same axis, where nothing is added along it."""
