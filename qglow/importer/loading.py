@@ -17,6 +17,7 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.wire import without_large_data
+from qglow.interchange.nodes import outer_inputs
 
 # A text of more than this many characters in a message hides what the message says.
 _LONGEST = 300
@@ -238,7 +239,7 @@ def _check_known(place: ModelPlace, graph: onnx.GraphProto, known: set[str]) -> 
 
 def _topological(place: ModelPlace, graph: onnx.GraphProto) -> list[NodeProto]:
     producer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{producer[name] for name in node.input if name in producer} for node in graph.node]
+    needs = [{producer[name] for name in outer_inputs([node]) if name in producer} for node in graph.node]
     readers: list[list[int]] = [[] for _ in graph.node]
     for index, sources in enumerate(needs):
         for source in sources:

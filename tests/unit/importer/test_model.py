@@ -121,6 +121,25 @@ def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
     assert [n.name for n in graph.nodes] == ["first", "middle", "last"]
 
 
+def test_a_node_comes_after_what_its_branches_read(tmp_path: Path) -> None:
+    branches = {
+        f"{which}_branch": helper.make_graph(
+            [helper.make_node(operator, ["a"], ["o"])], which, [], [helper.make_empty_tensor_value_info("o")]
+        )
+        for which, operator in (("then", "Identity"), ("else", "Neg"))
+    }
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], name="last", **branches),
+        relu("x", output="a", name="first"),
+    ]
+    model = tiny_model(nodes, {"x": [2]}, ["y"])
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    path = save(model, tmp_path)
+    graph = import_model(path).graph
+    assert graph.nodes[0].name == "first"
+    assert_as_onnxruntime(graph, path)
+
+
 def test_initializer_that_is_also_an_input_is_a_constant(tmp_path: Path) -> None:
     add = helper.make_node("Add", ["x", "c"], ["y"])
     model = tiny_model([add], {"x": [2], "c": [2]}, ["y"], {"c": np.ones(2, np.float32)}, opset=8)
