@@ -8,6 +8,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,17 +20,18 @@ from qglow.graph.ops.linear import MatMul
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.graph.ops.reduce import ReduceMax, ReduceMin
+from qglow.graph.ops.reduce import ReduceMax, ReduceMin, ReduceSum
 from qglow.graph.ops.selection import Where
 from qglow.graph.ops.shape import Cast, Identity, Reshape
 from qglow.importer import conv
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import stored
+from qglow.numerics.quantize import quantize_by
 
 LEVELS = 255
 """Steps between the smallest and the largest uint8."""
-LARGEST_SUM = (1 << 31) // (1 << 15) - 1
-"""Largest sum of weights for which int16 times int8 stays within int32, and float32 holds it exactly."""
+LARGEST_SUM = (1 << 24) // 256 - 1
+"""Largest sum of weights for which float32 holds their sum of products with bytes exactly."""
 
 MOST_TERMS = (1 << 24) // 255**2
 """Most products of two differences of bytes of which float32 holds every sum exactly."""
@@ -81,7 +83,7 @@ def import_matmul_integer(node: ImportNode) -> None:
         reals = _exact_reals(node, rows[-1] if rows else 0, -1)
         node.emit(Cast(to=ElementType.INT32), node.emit(MatMul(), *reals, part="product"))
         return
-    sums = _sums(node, _centred(node, 0, 2), _weights(node, 1, 3, -1))
+    sums = _sums(node, _bytes(node, 0, 2), _matrix(node, 1, 3))
     if sums.type.is_float:
         node.emit(Cast(to=ElementType.INT32), sums)
     else:
@@ -93,7 +95,7 @@ def import_conv_integer(node: ImportNode) -> None:
     if _has_computed_weights(node):
         operands = _exact_reals(node, math.prod(node.kind(1).shape[1:]), 0)
     else:
-        weights = _weights(node, 1, 3, 0)
+        weights = _centred_weights(node, 1, 3)
         largest = _largest_sum(weights)
         fits = largest <= LARGEST_SUM
         node.require(fits, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
@@ -136,13 +138,13 @@ def import_dynamic_quantize_matmul(node: ImportNode) -> None:
     a = node.value(0)
     node.require(a.type.is_float and a.type.size > 0, f"input 0 is {a.type}; floats are supported")
     integers, scale, zero = _quantized(node, a)
-    centred = _whole(node, node.emit(Sub(), integers, zero, part="centred"), "a")
-    _finish_real(node, _sums(node, centred, _weights(node, 1, 3, -1)), scale, node.value(2), 4)
+    operand = _Bytes(_stored_as(node, integers, _UNSIGNED, "a"), zero)
+    _finish_real(node, _sums(node, operand, _matrix(node, 1, 3)), scale, node.value(2), 4)
 
 
 def import_matmul_integer_to_float(node: ImportNode) -> None:
     """Import MatMulIntegerToFloat: the sums of MatMulInteger times both scales, and a bias."""
-    sums = _sums(node, _centred(node, 0, 4), _weights(node, 1, 5, -1))
+    sums = _sums(node, _bytes(node, 0, 4), _matrix(node, 1, 5))
     _finish_real(node, sums, node.value(2), node.value(3), 6)
 
 
@@ -157,20 +159,29 @@ def _finish_real(node: ImportNode, sums: Value, scale_a: Value, scale_b: Value, 
     node.emit(Add(), node.emit(Mul(), sums, scale, part="scaled"), node.value(bias))
 
 
-def _sums(node: ImportNode, a: Value, weights: Array) -> Value:
-    """Emit exact sums of products: floats if one product can hold them, else int32, added up of several."""
-    node.require(weights.ndim == 2, f"weights of {weights.ndim} axes; a matrix has two")
-    node.require(bool(a.type.shape) and a.type.shape[-1] == len(weights), "its operands do not go together")
-    found: list[Value] = []
-    for start, end in _spans(weights):
-        count = len(found)
-        part = a
-        if end - start < len(weights):
-            starts = (*[0] * (len(a.type.shape) - 1), start)
-            cut = Slice(starts, (*a.type.shape[:-1], end), (1,) * len(starts))
-            part = node.emit(cut, a, part=f"columns{count}")
-        reals = _reals_of(node, weights[start:end], f"weights{count}")
-        found.append(node.emit(MatMul(), part, reals, part=f"product{count}"))
+@dataclass(frozen=True)
+class _Bytes:
+    """Bytes as reals, quantized with scale 1, and their zero point, which may be computed; None for 0."""
+
+    reals: Value
+    zero: Value | None = None
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Weights [K, N] less their zero points, as int8 and what is to be added to all of a column [N]."""
+
+    integers: Array
+    added: Array
+
+
+def _sums(node: ImportNode, a: _Bytes, weights: _Matrix) -> Value:
+    """Emit exact sums of products: floats if one product can hold them, else int32, added up of several.
+
+    With a zero point z of a, and d added to a column of weights w, the sum of (a - z) * (w + d) is that of
+    a * w, less z times the sum of w, and d times the sum of a - z. Each is a whole number below 2 ** 24.
+    """
+    found = [_sum_over(node, a, weights, span, n) for n, span in enumerate(_spans(weights))]
     if len(found) == 1:
         return found[0]
     whole = [node.emit(Cast(to=ElementType.INT32), v, part=f"int32_{n}") for n, v in enumerate(found)]
@@ -180,36 +191,97 @@ def _sums(node: ImportNode, a: Value, weights: Array) -> Value:
     return total
 
 
-def _spans(weights: Array) -> list[tuple[int, int]]:
+def _sum_over(node: ImportNode, a: _Bytes, weights: _Matrix, span: tuple[int, int], count: int) -> Value:
+    """Emit sums over a range of rows of the weights, as floats."""
+    start, end = span
+    reals, w = a.reals, weights.integers[start:end]
+    rank = len(reals.type.shape)
+    if end - start < len(weights.integers):
+        cut = Slice((*[0] * (rank - 1), start), (*reals.type.shape[:-1], end), (1,) * rank)
+        reals = node.emit(cut, reals, part=f"columns{count}")
+    total = node.emit(MatMul(), reals, _reals_of(node, w, f"weights{count}"), part=f"product{count}")
+    if a.zero is not None:
+        columns = node.part_constant(f"column_sums{count}", w.sum(axis=0).astype(np.float32))
+        moved = node.emit(Mul(), a.zero, columns, part=f"moved{count}")
+        total = node.emit(Sub(), total, moved, part=f"centred{count}")
+    if np.any(weights.added):
+        row = node.emit(ReduceSum(axes=(rank - 1,)), reals, part=f"row_sums{count}")
+        if a.zero is not None:
+            times = _number(node, f"depth{count}", end - start)
+            row = node.emit(
+                Sub(), row, node.emit(Mul(), a.zero, times, part=f"zeros{count}"), part=f"rest{count}"
+            )
+        added = node.part_constant(f"added{count}", weights.added.astype(np.float32))
+        total = node.emit(
+            Add(), total, node.emit(Mul(), row, added, part=f"shift{count}"), part=f"total{count}"
+        )
+    return total
+
+
+def _spans(weights: _Matrix) -> list[tuple[int, int]]:
     """Return ranges of rows of weights [K, N] whose sums stay within `LARGEST_SUM` in every column."""
     spans, start = [], 0
-    sums = np.zeros(weights.shape[1], np.int64)
-    for row, values in enumerate(np.abs(weights)):
+    sums, added = np.zeros(weights.integers.shape[1], np.int64), np.abs(weights.added)
+    for row, values in enumerate(np.abs(weights.integers) + added):
         if np.max(sums + values, initial=0) > LARGEST_SUM:
             spans.append((start, row))
             start, sums = row, np.zeros_like(sums)
         sums += values
-    return [*spans, (start, len(weights))]
+    return [*spans, (start, len(weights.integers))]
+
+
+def _bytes(node: ImportNode, index: int, zero_point: int) -> _Bytes:
+    """Emit the first factor of a product of matrices, as reals of int8."""
+    x = node.value(index)
+    if x.type.is_quantized:
+        return _Bytes(_without_zero(node, index, zero_point))
+    form = _form_of(node, index)
+    reals = _stored_as(node, _as_reals(node, index), form, str(index))
+    return _Bytes(reals, _zero(node, index, zero_point) if node.has_input(zero_point) else None)
 
 
 def _centred(node: ImportNode, index: int, zero_point: int) -> Value:
     """Emit an operand less its zero point, as int16 and then as the reals that these stand for."""
-    x = node.value(index)
-    if x.type.is_quantized:
-        quantization = x.type.quantization
-        zero = _zero_points(node, zero_point, index)
-        same = quantization is not None and quantization.axis is None and zero.size == 1
-        fits = same and quantization == Quantization.per_tensor(1.0, int(zero.reshape(())))
-        node.require(fits, f"it reads the integers of '{x.name}', which have a scale or another zero point")
-        return node.emit(Dequantize(), x, part=f"real{index}")
-    bytes_only = x.type.element in (ElementType.INT8, ElementType.UINT8)
-    node.require(bytes_only, f"'{x.name}' is {x.type}; int8 and uint8 are supported")
+    if node.value(index).type.is_quantized:
+        return _without_zero(node, index, zero_point)
+    _form_of(node, index)
     real = _as_reals(node, index)
     if node.has_input(zero_point):
-        found = node.kind(zero_point).size
-        node.require(found == 1, f"it has {found} zero points for input {index}; one is supported")
-        real = node.emit(Sub(), real, _as_reals(node, zero_point), part=f"centred{index}")
-    return _whole(node, real, str(index))
+        real = node.emit(Sub(), real, _zero(node, index, zero_point), part=f"centred{index}")
+    return _stored_as(node, real, _DIFFERENCES, str(index))
+
+
+_SIGNED = Quantization.per_tensor(1.0, 0)
+_UNSIGNED = Quantization.per_tensor(1.0, -128)
+_DIFFERENCES = Quantization.per_tensor(1.0, 0, ElementType.INT16)
+"""Forms of whole numbers: of int8, of uint8, and of differences between bytes."""
+
+
+def _form_of(node: ImportNode, index: int) -> Quantization:
+    """The form of an operand of bytes without parameters. Refuses others."""
+    x = node.value(index)
+    bytes_only = x.type.element in (ElementType.INT8, ElementType.UINT8)
+    node.require(bytes_only, f"'{x.name}' is {x.type}; int8 and uint8 are supported")
+    unsigned = x.type.element == ElementType.UINT8 or stored(node, index).shift
+    return _UNSIGNED if unsigned else _SIGNED
+
+
+def _zero(node: ImportNode, index: int, zero_point: int) -> Value:
+    """The only zero point of an operand, as a real."""
+    found = node.kind(zero_point).size
+    node.require(found == 1, f"it has {found} zero points for input {index}; one is supported")
+    return _as_reals(node, zero_point)
+
+
+def _without_zero(node: ImportNode, index: int, zero_point: int) -> Value:
+    """Emit the reals of quantized integers, which have the scale 1 and the zero point of the product."""
+    x = node.value(index)
+    quantization = x.type.quantization
+    zero = _zero_points(node, zero_point, index)
+    same = quantization is not None and quantization.axis is None and zero.size == 1
+    fits = same and quantization == Quantization.per_tensor(1.0, int(zero.reshape(())))
+    node.require(fits, f"it reads the integers of '{x.name}', which have a scale or another zero point")
+    return node.emit(Dequantize(), x, part=f"real{index}")
 
 
 def _as_reals(node: ImportNode, index: int) -> Value:
@@ -221,28 +293,46 @@ def _as_reals(node: ImportNode, index: int) -> Value:
     return node.part_constant(f"real{index}", data.astype(np.float32))
 
 
-def _whole(node: ImportNode, real: Value, part: str) -> Value:
-    """Emit whole numbers up to 255 as int16 of scale 1, and as the reals that these stand for."""
+def _stored_as(node: ImportNode, real: Value, form: Quantization, part: str) -> Value:
+    """Emit whole numbers as integers of this form, and as the reals that these stand for."""
     name, result = node.context.part_names(node.name, node.proto.output[0], f"whole_{part}")
-    quantization = Quantization.per_tensor(1.0, 0, ElementType.INT16)
-    integers = node.context.emit(name, Quantize(), [real], result, quantization)
+    if real.data is None:
+        integers = node.context.emit(name, Quantize(), [real], result, form)
+    else:
+        integers = constant(result, quantize_by(real.data, form), form)
     return node.emit(Dequantize(), integers, part=f"real_{part}")
 
 
-def _weights(node: ImportNode, index: int, zero_point: int, axis: int) -> Array:
+def _matrix(node: ImportNode, index: int, zero_point: int) -> _Matrix:
+    """Read a constant matrix and its zero points. Refuses others."""
+    w, zeros = _constant_weights(node, index, zero_point, -1)
+    node.require(w.ndim == 2, f"weights of {w.ndim} axes; a matrix has two")
+    rows = node.kind().shape
+    node.require(bool(rows) and rows[-1] == len(w), "its operands do not go together")
+    # Weights less their zero point may need nine bits: then another number is taken from the column.
+    least, most = np.max(w, axis=0, initial=-128) - 127, np.min(w, axis=0, initial=127) + 128
+    taken = np.clip(np.broadcast_to(zeros, w.shape[1:]), least, most)
+    return _Matrix(w - taken, taken - zeros)
+
+
+def _centred_weights(node: ImportNode, index: int, zero_point: int) -> Array:
     """Read constant weights less their zero points, int64. Refuses those that int8 does not hold then."""
-    w = node.value(index)
-    node.require(w.data is not None, f"the weights '{w.name}' are computed; they must be constant")
-    zeros = _zero_points(node, zero_point, index)
-    rank = len(w.type.shape)
-    node.require(rank > 0, f"the weights '{w.name}' have no axes")
-    channels = w.type.shape[axis]
-    node.require(zeros.size in (1, channels), f"{zeros.size} zero points do not fit {channels} channels")
-    along = zeros.reshape(-1, *[1] * (rank - 1 - axis % rank)) if zeros.size > 1 else zeros.reshape(())
-    centred = np.asarray(w.data, np.int64) - along
+    w, zeros = _constant_weights(node, index, zero_point, 0)
+    centred = np.asarray(w - zeros.reshape(-1, *[1] * (w.ndim - 1)))
     low, high = int(np.min(centred, initial=0)), int(np.max(centred, initial=0))
     node.require(low >= -128 and high <= 127, f"weights less their zero points are {low} to {high}, not int8")
     return centred
+
+
+def _constant_weights(node: ImportNode, index: int, zero_point: int, axis: int) -> tuple[Array, Array]:
+    """Read constant weights and their zero points, one or [channels] along `axis`, both int64."""
+    w = node.value(index)
+    node.require(w.data is not None, f"the weights '{w.name}' are computed; they must be constant")
+    zeros = _zero_points(node, zero_point, index)
+    node.require(bool(w.type.shape), f"the weights '{w.name}' have no axes")
+    channels = w.type.shape[axis]
+    node.require(zeros.size in (1, channels), f"{zeros.size} zero points do not fit {channels} channels")
+    return np.asarray(w.data, np.int64), zeros.reshape(-1)
 
 
 def _largest_sum(weights: Array) -> int:
