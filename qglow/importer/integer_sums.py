@@ -1,6 +1,6 @@
-"""Import of sums of integers, and of ranges that are measured while the model runs.
+"""Import of products of integers, whose sums are exact.
 
-https://onnx.ai/onnx/operators/ ConvInteger, DynamicQuantizeLinear, MatMulInteger, and onnxruntime's own
+https://onnx.ai/onnx/operators/ ConvInteger, MatMulInteger, and onnxruntime's own
 DynamicQuantizeMatMul and MatMulIntegerToFloat:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -14,66 +14,23 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType, Quantization
 from qglow.graph.graph import Value, constant
-from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Sub
-from qglow.graph.ops.functions import Round
+from qglow.graph.ops.elementwise import Add, Mul, Sub
 from qglow.graph.ops.linear import MatMul
-from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.graph.ops.reduce import ReduceMax, ReduceMin, ReduceSum
-from qglow.graph.ops.selection import Where
+from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Cast, Identity, Reshape
 from qglow.importer import conv
+from qglow.importer.measured_ranges import number, quantized_by_range
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import stored
 from qglow.numerics.quantize import quantize_by
 
-LEVELS = 255
-"""Steps between the smallest and the largest uint8."""
 LARGEST_SUM = (1 << 24) // 256 - 1
 """Largest sum of weights for which float32 holds their sum of products with bytes exactly."""
 
 MOST_TERMS = (1 << 24) // 255**2
 """Most products of two differences of bytes of which float32 holds every sum exactly."""
-
-
-def import_dynamic_quantize(node: ImportNode) -> None:
-    """Import DynamicQuantizeLinear: uint8 over the range of x, with its scale and zero point.
-
-    As onnxruntime computes it: the scale is 1 where x is all zero.
-    """
-    x = node.value(0)
-    node.require(x.type.is_float and x.type.size > 0, f"input 0 is {x.type}; floats are supported")
-    integers, scale, zero = _quantized(node, x)
-    for output, value in enumerate((integers, None, zero)):
-        if value is not None and node.proto.output[output]:
-            node.emit(Cast(to=ElementType.UINT8), value, output=output)
-    node.results[node.proto.output[1]] = scale
-
-
-def _quantized(node: ImportNode, x: Value) -> tuple[Value, Value, Value]:
-    """Emit integers of x as floats, their scale and their zero point."""
-    axes, nothing = tuple(range(len(x.type.shape))), _number(node, "nothing", 0.0)
-    low = node.emit(ReduceMin(axes=axes, keepdims=False), x, part="least") if axes else x
-    high = node.emit(ReduceMax(axes=axes, keepdims=False), x, part="largest") if axes else x
-    low = node.emit(Clip(hi=0.0), low, part="low")
-    high = node.emit(Clip(lo=0.0), high, part="high")
-    extent = node.emit(Sub(), high, low, part="extent")
-    divided = node.emit(Div(), extent, _number(node, "levels", LEVELS), part="step")
-    same = node.emit(Compare(relation="equal"), extent, nothing, part="same")
-    result = node.proto.output[1] if node.proto.op_type == "DynamicQuantizeLinear" else ""
-    operands = (same, _number(node, "one", 1.0), divided)
-    if result:
-        node.emit(Where(), *operands, output=1)
-        scale = node.results[result]
-    else:
-        scale = node.emit(Where(), *operands, part="scale")
-    offset = node.emit(Sub(), nothing, node.emit(Div(), low, scale, part="from"), part="offset")
-    bounded = node.emit(Clip(lo=0.0, hi=LEVELS), offset, part="bounded")
-    zero = node.emit(Round(), bounded, part="zero")
-    rounded = node.emit(Round(), node.emit(Div(), x, scale, part="divided"), part="rounded")
-    moved = node.emit(Add(), rounded, zero, part="moved")
-    return node.emit(Clip(lo=0.0, hi=LEVELS), moved, part="integers"), scale, zero
 
 
 def import_matmul_integer(node: ImportNode) -> None:
@@ -93,17 +50,37 @@ def import_matmul_integer(node: ImportNode) -> None:
 def import_conv_integer(node: ImportNode) -> None:
     """Import ConvInteger: a Conv of x and w less their zero points, int32. Padding is x's zero point."""
     if _has_computed_weights(node):
-        operands = _exact_reals(node, math.prod(node.kind(1).shape[1:]), 0)
+        x, w = _exact_reals(node, math.prod(node.kind(1).shape[1:]), 0)
+        total = _convolved(node, x, w, "product")
     else:
-        weights = _centred_weights(node, 1, 3)
-        largest = _largest_sum(weights)
-        fits = largest <= LARGEST_SUM
-        node.require(fits, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
-        operands = [_centred(node, 0, 2), _reals_of(node, weights, "weights")]
-    inner = node.inner("Conv", operands, *node.context.part_names(node.name, node.proto.output[0], "product"))
+        total = _windows(node, _centred(node, 0, 2), _weights(node, 1, 3, 0))
+    node.emit(Cast(to=ElementType.INT32), total)
+
+
+def _windows(node: ImportNode, x: Value, weights: _Weights) -> Value:
+    """Emit exact sums over windows of x, and those of x alone for what is added to channels."""
+    w = weights.integers
+    node.require(w.ndim > 2, f"weights of {w.ndim} axes; a convolution has three or more")
+    channels, inputs, *taps = w.shape
+    magnitudes = np.abs(w).reshape(channels, -1) + np.abs(weights.added)[:, None]
+    largest = int(np.max(magnitudes.sum(axis=1), initial=0))
+    node.require(largest <= LARGEST_SUM, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
+    total = _convolved(node, x, _reals_of(node, w, "weights"), "product")
+    if not np.any(weights.added):
+        return total
+    groups = node.integer("group", 1)
+    node.require(groups in (1, channels), f"{groups} groups of channels, whose weights need nine bits")
+    ones = _reals_of(node, np.ones((groups, inputs, *taps), np.int64), "ones")
+    added = node.part_constant("added", weights.added.reshape(-1, *[1] * len(taps)).astype(np.float32))
+    shift = node.emit(Mul(), _convolved(node, x, ones, "windows"), added, part="shift")
+    return node.emit(Add(), total, shift, part="total")
+
+
+def _convolved(node: ImportNode, x: Value, w: Value, part: str) -> Value:
+    inner = node.inner("Conv", [x, w], *node.context.part_names(node.name, node.proto.output[0], part))
     conv.import_conv(inner)
     inner.finish()
-    node.emit(Cast(to=ElementType.INT32), inner.results[inner.proto.output[0]])
+    return inner.results[inner.proto.output[0]]
 
 
 def _has_computed_weights(node: ImportNode) -> bool:
@@ -137,7 +114,7 @@ def import_dynamic_quantize_matmul(node: ImportNode) -> None:
     """Import DynamicQuantizeMatMul: A as DynamicQuantizeLinear has it, B with scales, and a bias."""
     a = node.value(0)
     node.require(a.type.is_float and a.type.size > 0, f"input 0 is {a.type}; floats are supported")
-    integers, scale, zero = _quantized(node, a)
+    integers, scale, zero = quantized_by_range(node, a)
     operand = _Bytes(_stored_as(node, integers, _UNSIGNED, "a"), zero)
     _finish_real(node, _sums(node, operand, _matrix(node, 1, 3)), scale, node.value(2), 4)
 
@@ -168,14 +145,14 @@ class _Bytes:
 
 
 @dataclass(frozen=True)
-class _Matrix:
-    """Weights [K, N] less their zero points, as int8 and what is to be added to all of a column [N]."""
+class _Weights:
+    """Weights less their zero points: as int8, and what is to be added to all of a channel [channels]."""
 
     integers: Array
     added: Array
 
 
-def _sums(node: ImportNode, a: _Bytes, weights: _Matrix) -> Value:
+def _sums(node: ImportNode, a: _Bytes, weights: _Weights) -> Value:
     """Emit exact sums of products: floats if one product can hold them, else int32, added up of several.
 
     With a zero point z of a, and d added to a column of weights w, the sum of (a - z) * (w + d) is that of
@@ -186,12 +163,12 @@ def _sums(node: ImportNode, a: _Bytes, weights: _Matrix) -> Value:
         return found[0]
     whole = [node.emit(Cast(to=ElementType.INT32), v, part=f"int32_{n}") for n, v in enumerate(found)]
     total = whole[0]
-    for number, value in enumerate(whole[1:]):
-        total = node.emit(Add(), total, value, part=f"sum{number}")
+    for n, value in enumerate(whole[1:]):
+        total = node.emit(Add(), total, value, part=f"sum{n}")
     return total
 
 
-def _sum_over(node: ImportNode, a: _Bytes, weights: _Matrix, span: tuple[int, int], count: int) -> Value:
+def _sum_over(node: ImportNode, a: _Bytes, weights: _Weights, span: tuple[int, int], count: int) -> Value:
     """Emit sums over a range of rows of the weights, as floats."""
     start, end = span
     reals, w = a.reals, weights.integers[start:end]
@@ -207,7 +184,7 @@ def _sum_over(node: ImportNode, a: _Bytes, weights: _Matrix, span: tuple[int, in
     if np.any(weights.added):
         row = node.emit(ReduceSum(axes=(rank - 1,)), reals, part=f"row_sums{count}")
         if a.zero is not None:
-            times = _number(node, f"depth{count}", end - start)
+            times = number(node, f"depth{count}", end - start)
             row = node.emit(
                 Sub(), row, node.emit(Mul(), a.zero, times, part=f"zeros{count}"), part=f"rest{count}"
             )
@@ -218,7 +195,7 @@ def _sum_over(node: ImportNode, a: _Bytes, weights: _Matrix, span: tuple[int, in
     return total
 
 
-def _spans(weights: _Matrix) -> list[tuple[int, int]]:
+def _spans(weights: _Weights) -> list[tuple[int, int]]:
     """Return ranges of rows of weights [K, N] whose sums stay within `LARGEST_SUM` in every column."""
     spans, start = [], 0
     sums, added = np.zeros(weights.integers.shape[1], np.int64), np.abs(weights.added)
@@ -303,41 +280,33 @@ def _stored_as(node: ImportNode, real: Value, form: Quantization, part: str) -> 
     return node.emit(Dequantize(), integers, part=f"real_{part}")
 
 
-def _matrix(node: ImportNode, index: int, zero_point: int) -> _Matrix:
-    """Read a constant matrix and its zero points. Refuses others."""
-    w, zeros = _constant_weights(node, index, zero_point, -1)
-    node.require(w.ndim == 2, f"weights of {w.ndim} axes; a matrix has two")
+def _matrix(node: ImportNode, index: int, zero_point: int) -> _Weights:
+    """Read a constant matrix [K, N] and its zero points. Refuses others."""
+    weights = _weights(node, index, zero_point, -1)
+    node.require(weights.integers.ndim == 2, f"weights of {weights.integers.ndim} axes; a matrix has two")
     rows = node.kind().shape
-    node.require(bool(rows) and rows[-1] == len(w), "its operands do not go together")
-    # Weights less their zero point may need nine bits: then another number is taken from the column.
-    least, most = np.max(w, axis=0, initial=-128) - 127, np.min(w, axis=0, initial=127) + 128
-    taken = np.clip(np.broadcast_to(zeros, w.shape[1:]), least, most)
-    return _Matrix(w - taken, taken - zeros)
+    fits = bool(rows) and rows[-1] == len(weights.integers)
+    node.require(fits, "its operands do not go together")
+    return weights
 
 
-def _centred_weights(node: ImportNode, index: int, zero_point: int) -> Array:
-    """Read constant weights less their zero points, int64. Refuses those that int8 does not hold then."""
-    w, zeros = _constant_weights(node, index, zero_point, 0)
-    centred = np.asarray(w - zeros.reshape(-1, *[1] * (w.ndim - 1)))
-    low, high = int(np.min(centred, initial=0)), int(np.max(centred, initial=0))
-    node.require(low >= -128 and high <= 127, f"weights less their zero points are {low} to {high}, not int8")
-    return centred
+def _weights(node: ImportNode, index: int, zero_point: int, axis: int) -> _Weights:
+    """Read constant weights, whose channels lie along `axis`, and their zero points.
 
-
-def _constant_weights(node: ImportNode, index: int, zero_point: int, axis: int) -> tuple[Array, Array]:
-    """Read constant weights and their zero points, one or [channels] along `axis`, both int64."""
+    Less its zero point a weight may need nine bits: then another number is taken from the channel.
+    """
     w = node.value(index)
     node.require(w.data is not None, f"the weights '{w.name}' are computed; they must be constant")
-    zeros = _zero_points(node, zero_point, index)
-    node.require(bool(w.type.shape), f"the weights '{w.name}' have no axes")
+    rank, zeros = len(w.type.shape), _zero_points(node, zero_point, index)
+    node.require(rank > 0, f"the weights '{w.name}' have no axes")
     channels = w.type.shape[axis]
     node.require(zeros.size in (1, channels), f"{zeros.size} zero points do not fit {channels} channels")
-    return np.asarray(w.data, np.int64), zeros.reshape(-1)
-
-
-def _largest_sum(weights: Array) -> int:
-    """Return the largest sum of magnitudes over an output channel, which lies along axis 0."""
-    return int(np.max(np.abs(weights).reshape(len(weights), -1).sum(axis=1), initial=0))
+    integers = np.asarray(w.data, np.int64)
+    others = tuple(i for i in range(rank) if i != axis % rank)
+    least, most = np.max(integers, others, initial=-128) - 127, np.min(integers, others, initial=127) + 128
+    taken = np.clip(np.broadcast_to(zeros.reshape(-1), channels), least, most)
+    along = [channels if i == axis % rank else 1 for i in range(rank)]
+    return _Weights(integers - taken.reshape(along), taken - zeros.reshape(-1))
 
 
 def _reals_of(node: ImportNode, weights: Array, part: str) -> Value:
@@ -354,13 +323,8 @@ def _zero_points(node: ImportNode, index: int, of: int) -> Array:
     return np.asarray(node.array(index, "the zero point"), np.int64)
 
 
-def _number(node: ImportNode, part: str, value: float) -> Value:
-    return node.part_constant(part, np.array(value, np.float32))
-
-
 RULES: dict[str, ImportRule] = {
     "ConvInteger": ImportRule(import_conv_integer, newest=10, reads_unsigned=True),
-    "DynamicQuantizeLinear": ImportRule(import_dynamic_quantize, newest=11),
     "MatMulInteger": ImportRule(import_matmul_integer, newest=10, reads_unsigned=True),
 }
 

@@ -72,6 +72,7 @@ INT32, FLOAT, UINT8 = TensorProto.INT32, TensorProto.FLOAT, TensorProto.UINT8
 Case = tuple[list[NodeProto], dict[str, Array], dict[str, int], dict[str, Array]]
 DYNAMIC = node("DynamicQuantizeLinear", "x", "q s z")
 RANGES = {"q": UINT8, "s": FLOAT, "z": UINT8}
+KERNEL_OF_GROUPS = np.full((6, 1, 3, 3), -128, np.int8)
 LONG = np.full((700, 2), 127, np.int8)
 CASES: dict[str, Case] = {
     "range": ([DYNAMIC], {"x": REALS}, RANGES, {}),
@@ -153,6 +154,22 @@ CASES: dict[str, Case] = {
         {"x": IMAGE},
         {"y": INT32},
         {"w": KERNEL, "xz": u8(3)},
+    ),
+    "conv of nine bits": (
+        [node("ConvInteger", "x w xz wz", "y", pads=[1, 1, 1, 1], strides=[2, 2])],
+        {"x": IMAGE, "xz": u8(77)},
+        {"y": INT32},
+        {"w": RANDOM.integers(0, 256, KERNEL.shape).astype(np.uint8), "wz": u8(143)},
+    ),
+    "conv by channel of nine bits": (
+        [node("ConvInteger", "x w xz wz", "y", pads=[1, 1, 1, 1], group=3)],
+        {"x": IMAGE},
+        {"y": INT32},
+        {
+            "w": RANDOM.integers(0, 256, (3, 1, 3, 3)).astype(np.uint8),
+            "xz": u8(7),
+            "wz": u8(200),
+        },
     ),
     "dynamic conv": (
         [
@@ -254,15 +271,15 @@ def test_its_products_are_sums_of_integers_after_quantize(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("names", "change", "message"),
     [
-        ("x w _ wz", {"w": np.full((1, 3, 15, 15), -128, np.int8), "wz": np.array(5, np.int8)}, "not int8"),
-        ("x w", {"w": np.full((1, 3, 15, 15), 127, np.int8)}, "add up to"),
+        ("x w _ wz", {"w": KERNEL_OF_GROUPS, "wz": np.array(5, np.int8)}, "3 groups of channels"),
+        ("x w", {"w": np.full((3, 1, 25, 25), 127, np.int8)}, "add up to"),
     ],
 )
 def test_what_has_no_exact_form_says_why(
     names: str, change: dict[str, Array], message: str, tmp_path: Path
 ) -> None:
     _, inputs, outputs, constants = CASES["conv"]
-    nodes = [node("ConvInteger", names, "y", pads=[7, 7, 7, 7])]
+    nodes = [node("ConvInteger", names, "y", pads=[12, 12, 12, 12], group=3)]
     path = save(
         typed(model_of(nodes, inputs, list(outputs), constants | change), list(outputs.values())), tmp_path
     )
