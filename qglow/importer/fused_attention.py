@@ -6,6 +6,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md Atte
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +36,11 @@ HIDDEN = -10000.0
 
 
 @dataclass(frozen=True)
-class _Masks:
+class Masks:
     """Places of the inputs of a node that say which keys are hidden: a mask, and what is added to scores."""
 
     mask: int
-    added: int
+    added: int | None = None
 
 
 def import_multi_head_attention(node: ImportNode) -> None:
@@ -58,7 +59,7 @@ def import_multi_head_attention(node: ImportNode) -> None:
         if node.has_input(3):
             value = node.emit(Add(), value, _bias_part(node, index), part=f"{name}_biased")
         parts.append(heads_apart(node, value, heads, name))
-    _attend(node, parts, (node.optional(6), node.optional(7)), _Masks(4, 5), present=(1, 2))
+    _attend(node, parts, (node.optional(6), node.optional(7)), Masks(4, 5), present=(1, 2))
 
 
 def _bias_part(node: ImportNode, index: int) -> Value:
@@ -72,11 +73,8 @@ def _bias_part(node: ImportNode, index: int) -> Value:
 
 def import_attention(node: ImportNode) -> None:
     """Import com.microsoft's Attention: projections of x in one product, then attention over heads."""
-    for name in ("do_rotary", "past_present_share_buffer"):
-        node.require(node.integer(name, 0) == 0, f"{name} is not 0")
-    node.ignore("rotary_embedding_dim")
     node.require(not node.has_input(6), "past_sequence_length is given, for a cache of a fixed size")
-    heads, width = node.integer("num_heads", 0), node.kind(1).shape[-1]
+    width = node.kind(1).shape[-1]
     sizes = node.integers("qkv_hidden_sizes", ()) or (width // 3,) * 3
     node.require(
         len(sizes) == 3 and sum(sizes) == width, f"qkv_hidden_sizes {sizes} are not {width} together"
@@ -84,17 +82,28 @@ def import_attention(node: ImportNode) -> None:
     whole = node.emit(MatMul(), node.value(0), node.value(1), part="projected")
     if node.has_input(2):
         whole = node.emit(Add(), whole, node.value(2), part="projected_biased")
+    attend_projected(node, whole, sizes, node.optional(4), Masks(3, 5))
+
+
+def attend_projected(
+    node: ImportNode, whole: Value, sizes: Sequence[int], past: Value | None, masks: Masks
+) -> None:
+    """Emit attention over heads of queries, keys and values, which are columns of one value.
+
+    past: keys and values before these, one tensor [2, batch, heads, past, depth].
+    """
+    for name in ("do_rotary", "past_present_share_buffer"):
+        node.require(node.integer(name, 0) == 0, f"{name} is not 0")
+    node.ignore("rotary_embedding_dim")
+    heads = node.integer("num_heads", 0)
     batch, length, _ = whole.type.shape
     parts = []
     for index, name in enumerate("qkv"):
         start = sum(sizes[:index])
         bounds = (0, 0, start), (batch, length, start + sizes[index]), (1, 1, 1)
         parts.append(heads_apart(node, node.emit(Slice(*bounds), whole, part=name), heads, name))
-    past: tuple[Value | None, Value | None] = (None, None)
-    if node.has_input(4):
-        # Keys and values lie in one tensor [2, batch, heads, past, depth].
-        past = _half(node, node.value(4), 0), _half(node, node.value(4), 1)
-    _attend(node, parts, past, _Masks(3, 5), present=None)
+    before = (None, None) if past is None else (_half(node, past, 0), _half(node, past, 1))
+    _attend(node, parts, before, masks, present=None)
 
 
 def _half(node: ImportNode, both: Value, place: int) -> Value:
@@ -108,7 +117,7 @@ def _attend(
     node: ImportNode,
     parts: list[Value],
     past: tuple[Value | None, Value | None],
-    masks: _Masks,
+    masks: Masks,
     present: tuple[int, int] | None,
 ) -> None:
     """Emit attention of queries, keys and values by heads; present: outputs of all keys and values.
@@ -137,7 +146,7 @@ def _attend(
     side_by_side(node, result)
 
 
-def _hidden(node: ImportNode, extents: AttentionSizes, masks: _Masks) -> list[Value]:
+def _hidden(node: ImportNode, extents: AttentionSizes, masks: Masks) -> list[Value]:
     """Terms of scores [batch, heads, queries, keys] that hide keys."""
     terms: list[Value] = []
     low = node.number("mask_filter_value", HIDDEN)
@@ -148,7 +157,7 @@ def _hidden(node: ImportNode, extents: AttentionSizes, masks: _Masks) -> list[Va
         seen = np.tril(np.ones((extents.queries, extents.keys), np.bool_), before)
         least = np.finfo(np.float32).min
         terms.append(node.part_constant("causal", np.where(seen, np.float32(0), least)))
-    if node.has_input(masks.added):
+    if masks.added is not None and node.has_input(masks.added):
         terms.append(node.value(masks.added))
     return terms
 

@@ -51,7 +51,7 @@ def import_conv_integer(node: ImportNode) -> None:
     """Import ConvInteger: a Conv of x and w less their zero points, int32. Padding is x's zero point."""
     if _has_computed_weights(node):
         x, w = _exact_reals(node, math.prod(node.kind(1).shape[1:]), 0)
-        total = _convolved(node, x, w, "product")
+        total = node.emit_by(conv.import_conv, "Conv", [x, w], "product")
     else:
         total = _windows(node, _centred(node, 0, 2), _weights(node, 1, 3, 0))
     node.emit(Cast(to=ElementType.INT32), total)
@@ -65,22 +65,17 @@ def _windows(node: ImportNode, x: Value, weights: _Weights) -> Value:
     magnitudes = np.abs(w).reshape(channels, -1) + np.abs(weights.added)[:, None]
     largest = int(np.max(magnitudes.sum(axis=1), initial=0))
     node.require(largest <= LARGEST_SUM, f"weights of one channel add up to {largest}; up to {LARGEST_SUM}")
-    total = _convolved(node, x, _reals_of(node, w, "weights"), "product")
+    filters = _reals_of(node, w, "weights")
+    total = node.emit_by(conv.import_conv, "Conv", [x, filters], "product")
     if not np.any(weights.added):
         return total
     groups = node.integer("group", 1)
     node.require(groups in (1, channels), f"{groups} groups of channels, whose weights need nine bits")
     ones = _reals_of(node, np.ones((groups, inputs, *taps), np.int64), "ones")
     added = node.part_constant("added", weights.added.reshape(-1, *[1] * len(taps)).astype(np.float32))
-    shift = node.emit(Mul(), _convolved(node, x, ones, "windows"), added, part="shift")
+    windows = node.emit_by(conv.import_conv, "Conv", [x, ones], "windows")
+    shift = node.emit(Mul(), windows, added, part="shift")
     return node.emit(Add(), total, shift, part="total")
-
-
-def _convolved(node: ImportNode, x: Value, w: Value, part: str) -> Value:
-    inner = node.inner("Conv", [x, w], *node.context.part_names(node.name, node.proto.output[0], part))
-    conv.import_conv(inner)
-    inner.finish()
-    return inner.results[inner.proto.output[0]]
 
 
 def _has_computed_weights(node: ImportNode) -> bool:

@@ -258,6 +258,27 @@ class ImportNode:
         self._asked.update(self._attributes)
         return ImportNode(proto, name, inputs, self.context)
 
+    def emit_by(
+        self,
+        function: ImportFunction,
+        operator: str,
+        inputs: Sequence[Value | None],
+        part: str,
+        dropped: Sequence[str] = (),
+    ) -> Value:
+        """Emit what an import function makes of another operator with this node's attributes.
+
+        dropped: attributes that the other operator does not have.
+        """
+        names = self.context.part_names(self.name, self.proto.output[0], part)
+        return self.inner(operator, inputs, *names, dropped).run(function)
+
+    def run(self, function: ImportFunction) -> Value:
+        """The first result of an import function, which has to know every attribute."""
+        function(self)
+        self.finish()
+        return self.results[self.proto.output[0]]
+
     def emit(
         self,
         operator: Operator,

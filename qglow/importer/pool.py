@@ -41,11 +41,8 @@ def _integer_max_pool(node: ImportNode) -> None:
     """Emit the maximum of integers of 8 bits as that of the floats, which hold them all."""
     node.require(not node.is_used(1), "its Indices are used, of integers")
     real = node.emit(Cast(to=ElementType.FLOAT), node.value(0), part="real")
-    names = node.context.part_names(node.name, node.proto.output[0], "largest")
-    inner = node.inner("MaxPool", [real], *names)
-    import_max_pool(inner)
-    inner.finish()
-    node.emit(Cast(to=node.kind().element), inner.results[inner.proto.output[0]])
+    largest = node.emit_by(import_max_pool, "MaxPool", [real], "largest")
+    node.emit(Cast(to=node.kind().element), largest)
 
 
 def import_average_pool(node: ImportNode) -> None:

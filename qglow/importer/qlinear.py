@@ -65,7 +65,8 @@ def import_qgemm(node: ImportNode) -> None:
         operands.append(node.part_constant("bias", bias(node, 6, scales, -1)))
     if not node.has_input(7):
         name, result = node.name, node.proto.output[0]
-        node.results[result] = _run(node.inner(_float_name(node), operands, name, result))
+        kind = _float_name(node)
+        node.results[result] = node.inner(kind, operands, name, result).run(FLOAT_RULES[kind].function)
         return
     _finish(node, _compute(node, operands), 7)
 
@@ -124,19 +125,14 @@ def _real_of_numbers(node: ImportNode, index: int, x: Value) -> Value:
 def _compute(node: ImportNode, operands: Sequence[Value], *dropped: str) -> Value:
     """The float operator under the node's name, without the attributes that only the integer form has."""
     _, result = node.context.part_names(node.name, node.proto.output[0], "real")
-    return _run(node.inner(_float_name(node), operands, node.name, result, dropped))
+    kind = _float_name(node)
+    return node.inner(kind, operands, node.name, result, dropped).run(FLOAT_RULES[kind].function)
 
 
 def _float_name(node: ImportNode) -> str:
     """The float operator that a QLinear operator, or QGemm, is the integer form of."""
     name = node.proto.op_type
     return name.removeprefix("QLinear") if name.startswith("QLinear") else name.removeprefix("Q")
-
-
-def _run(inner: ImportNode) -> Value:
-    FLOAT_RULES[inner.proto.op_type].function(inner)
-    inner.finish()
-    return inner.results[inner.proto.output[0]]
 
 
 def _finish(node: ImportNode, real: Value, scale: int) -> None:

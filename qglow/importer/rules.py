@@ -18,6 +18,7 @@ from qglow.importer import (
     einsum,
     elementwise,
     functions,
+    fused_activations,
     fused_attention,
     generated,
     grouped_attention,
@@ -32,6 +33,7 @@ from qglow.importer import (
     pool,
     qlinear,
     quantize,
+    quantized_transformers,
     ranking,
     recurrent,
     reduce,
@@ -92,12 +94,14 @@ RULES: dict[str, ImportRule] = {
 
 CONTRIBUTED: dict[str, ImportRule] = {
     **blocks.CONTRIBUTED,
+    **fused_activations.CONTRIBUTED,
     **fused_attention.CONTRIBUTED,
     **grouped_attention.CONTRIBUTED,
     **integer_sums.CONTRIBUTED,
     **normalization.CONTRIBUTED,
     **qlinear.CONTRIBUTED,
     **quantize.CONTRIBUTED,
+    **quantized_transformers.CONTRIBUTED,
     **rotary.CONTRIBUTED,
     **transformers.CONTRIBUTED,
 }

@@ -7,6 +7,8 @@ SkipSimplifiedLayerNormalization. Attention is in fused_attention. And activatio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from qglow.core.types import ElementType
@@ -114,37 +116,56 @@ def _skip_sum(node: ImportNode, bias: int) -> Value:
 # Embeddings
 
 
+@dataclass(frozen=True)
+class Embedding:
+    """Operands of an embedding that is normalized: tables [rows, width], and vectors [width].
+
+    mask: 1 for every token that counts. places: the position of each token, by default from 0 on.
+    """
+
+    words: Value
+    positions: Value
+    segments: Value | None
+    weight: Value
+    bias: Value
+    mask: Value | None
+    places: Value | None = None
+
+
 def import_embed_layer_normalization(node: ImportNode) -> None:
     """Import EmbedLayerNormalization: rows of words, places and segments, added and normalized.
 
     The second output counts the tokens that the mask leaves, or is 0 without a mask.
     """
+    node.require(node.integer("mask_index_type", 0) == 0, "mask_index_type is not 0")
+    tables = node.value(2), node.value(3), node.optional(4)
+    give_embedded(node, Embedding(*tables, node.value(5), node.value(6), node.optional(7), node.optional(8)))
+
+
+def give_embedded(node: ImportNode, operands: Embedding) -> None:
+    """Emit the outputs of an embedding of tokens and segments, which are the node's first two inputs."""
     ids, segments = node.value(0), node.optional(1)
     batch, length = ids.type.shape
-    node.require(node.integer("mask_index_type", 0) == 0, "mask_index_type is not 0")
-    total = node.emit(Gather(), node.value(2), ids, part="words")
-    if node.has_input(8):
-        places = node.value(8)
-    else:
-        places = node.part_constant("positions", np.arange(length, dtype=np.int64))
-    total = node.emit(Add(), total, node.emit(Gather(), node.value(3), places, part="places"), part="placed")
-    if segments is not None and node.has_input(4):
-        kinds = node.emit(Gather(), node.value(4), segments, part="segments")
+    total = node.emit(Gather(), operands.words, ids, part="words")
+    places = operands.places or node.part_constant("positions", np.arange(length, dtype=np.int64))
+    placed = node.emit(Gather(), operands.positions, places, part="places")
+    total = node.emit(Add(), total, placed, part="placed")
+    if segments is not None and operands.segments is not None:
+        kinds = node.emit(Gather(), operands.segments, segments, part="segments")
         total = node.emit(Add(), total, kinds, part="embedded")
     epsilon = node.number("epsilon", LEAST_VARIANCE)
-    node.emit(LayerNormalization(axis=2, epsilon=epsilon), total, node.value(5), node.value(6))
+    node.emit(LayerNormalization(axis=2, epsilon=epsilon), total, operands.weight, operands.bias)
     if node.is_used(1):
-        _give_counts(node, batch)
+        _give_counts(node, batch, operands.mask)
     if node.is_used(2):
         node.emit(Identity(), total, output=2)
 
 
-def _give_counts(node: ImportNode, batch: int) -> None:
-    if not node.has_input(7):
+def _give_counts(node: ImportNode, batch: int, mask: Value | None) -> None:
+    if mask is None:
         node.emit(Identity(), node.part_constant("nothing", np.zeros(batch, np.int32)), output=1)
         return
-    mask = node.emit(Cast(to=ElementType.INT32), node.value(7), part="mask")
-    node.emit(ReduceSum((1,), False), mask, output=1)
+    node.emit(ReduceSum((1,), False), node.emit(Cast(to=ElementType.INT32), mask, part="mask"), output=1)
 
 
 CONTRIBUTED: dict[str, ImportRule] = {

@@ -88,6 +88,29 @@ HEADS, ANGLES = reals(2, 4, 5, 8), RANDOM.uniform(-3, 3, (12, 4)).astype(np.floa
 TURNS = {"cos": np.cos(ANGLES), "sin": np.sin(ANGLES)}
 POSITIONS = RANDOM.integers(0, 12, (2, 5)).astype(np.int64)
 PROJECTED = {"x": X, "w": reals(16, 48), "b": reals(48)}
+IMAGE = reals(2, 3, 5, 5)
+
+
+def u8(number: int) -> Array:
+    return np.array(number, np.uint8)
+
+
+BYTES = {
+    "x": RANDOM.integers(0, 256, X.shape).astype(np.uint8),
+    "w": RANDOM.integers(-60, 61, (16, 48)).astype(np.int8),
+    "b": reals(48),
+    "s": np.array(0.01, np.float32),
+    "ws": np.array(0.02, np.float32),
+}
+"""Operands of QAttention. Weights have 7 bits: onnxruntime limits sums of uint8 by int8 with AVX2 alone."""
+CONSTANT_BYTES = {name: RANDOM.integers(0, 256, WORDS[name].shape).astype(np.uint8) for name in TABLES}
+BYTE_TABLES: dict[str, Array | None] = {
+    **WORDS,
+    **CONSTANT_BYTES,
+    **{f"{name}_s": np.array(0.01 * (1 + place), np.float32) for place, name in enumerate(TABLES)},
+    **{f"{name}_z": u8(100 + 10 * place) for place, name in enumerate(TABLES)},
+}
+BYTE_CONSTANTS = tuple(name for name in BYTE_TABLES if name not in ("ids", "segments", "mask"))
 CASES: Mapping[str, Fused] = {
     "gelu": Fused("Gelu", {"x": X}),
     "bias-gelu": Fused("BiasGelu", {"x": X, "b": BIAS}, constants=("b",)),
@@ -176,6 +199,46 @@ CASES: Mapping[str, Fused] = {
         (),
         ("y", "keys", "values"),
     ),
+    "convolved": Fused(
+        "FusedConv",
+        {"x": IMAGE, "w": reals(4, 3, 3, 3), "b": reals(4), "z": reals(2, 4, 5, 5)},
+        {"pads": [1, 1, 1, 1], "activation": "Relu"},
+        ("w", "b"),
+    ),
+    "convolved-clip": Fused(
+        "FusedConv",
+        {"x": IMAGE, "w": reals(6, 1, 3, 3)},
+        {"group": 3, "activation": "Clip", "activation_params": [-1.0, 2.0]},
+        ("w",),
+    ),
+    "gemm-leaky": Fused(
+        "FusedGemm",
+        {"a": X[0], "b": reals(4, 16), "c": reals(4)},
+        {"transB": 1, "alpha": 0.5, "activation": "LeakyRelu", "activation_alpha": 0.1},
+        ("b", "c"),
+    ),
+    "gemm-tanh": Fused("FusedGemm", {"a": X[0], "b": reals(16, 3)}, {"activation": "Tanh"}, ("b",)),
+    "bytes": Fused(
+        "QAttention",
+        {**BYTES, "mask": PADDING[:, :5], "z": u8(118), "wz": np.array(2, np.int8)},
+        {"num_heads": 4},
+        ("w", "b", "ws", "wz"),
+    ),
+    "bytes-past": Fused(
+        "QAttention",
+        {**BYTES, "mask": None, "z": None, "wz": None, "past": reals(2, 2, 4, 6, 4)},
+        {"num_heads": 4, "unidirectional": 1},
+        ("w", "b", "s", "ws"),
+        ("y", "present"),
+    ),
+    "embed-bytes": Fused("QEmbedLayerNormalization", BYTE_TABLES, {}, BYTE_CONSTANTS, ("y", "counts")),
+    "embed-bytes-plain": Fused(
+        "QEmbedLayerNormalization",
+        {**BYTE_TABLES, "segments": None, "kinds": None, "mask": None, "kinds_s": None, "kinds_z": None},
+        {"epsilon": 1e-3},
+        BYTE_CONSTANTS,
+        ("y", "counts"),
+    ),
     "projected": Fused("Attention", PROJECTED, {"num_heads": 4}, ("w", "b")),
     "projected-counts": Fused(
         "Attention", {**PROJECTED, "mask": whole(5, 3)}, {"num_heads": 2, "unidirectional": 1}, ("w", "b")
@@ -250,7 +313,7 @@ def test_other_forms_are_refused_with_a_reason(name: str, tmp_path: Path) -> Non
 
 def test_all_of_them_are_tried() -> None:
     tried = {case.operator for case in CASES.values()}
-    assert tried <= set(contributed_operators()) and len(tried) == 13
+    assert tried <= set(contributed_operators()) and len(tried) == 17
 
 
 @pytest.mark.parametrize("attributes", [{}, {"approximate": 0}, {"approximate": 1}])
