@@ -17,6 +17,7 @@ from qglow.importer import (
     determinant,
     einsum,
     elementwise,
+    four_bit_floats,
     functions,
     fused_activations,
     fused_attention,
@@ -94,6 +95,7 @@ RULES: dict[str, ImportRule] = {
 
 CONTRIBUTED: dict[str, ImportRule] = {
     **blocks.CONTRIBUTED,
+    **four_bit_floats.CONTRIBUTED,
     **fused_activations.CONTRIBUTED,
     **fused_attention.CONTRIBUTED,
     **grouped_attention.CONTRIBUTED,

@@ -95,6 +95,7 @@ def u8(number: int) -> Array:
     return np.array(number, np.uint8)
 
 
+FLOAT_CODES = RANDOM.integers(0, 256, 72).astype(np.uint8)
 BYTES = {
     "x": RANDOM.integers(0, 256, X.shape).astype(np.uint8),
     "w": RANDOM.integers(-60, 61, (16, 48)).astype(np.int8),
@@ -218,6 +219,18 @@ CASES: Mapping[str, Fused] = {
         ("b", "c"),
     ),
     "gemm-tanh": Fused("FusedGemm", {"a": X[0], "b": reals(16, 3)}, {"activation": "Tanh"}, ("b",)),
+    "four-bit": Fused(
+        "MatMulBnb4",
+        {"x": X, "w": FLOAT_CODES, "largest": np.abs(reals(3))},
+        {"K": 16, "N": 9, "block_size": 64, "quant_type": 0},
+        ("w", "largest"),
+    ),
+    "four-bit-normal": Fused(
+        "MatMulBnb4",
+        {"x": X[0], "w": FLOAT_CODES, "largest": np.abs(reals(9))},
+        {"K": 16, "N": 9, "block_size": 16, "quant_type": 1},
+        ("w", "largest"),
+    ),
     "bytes": Fused(
         "QAttention",
         {**BYTES, "mask": PADDING[:, :5], "z": u8(118), "wz": np.array(2, np.int8)},
@@ -297,6 +310,15 @@ REFUSED: Mapping[str, tuple[Fused, str]] = {
         Fused("Attention", PROJECTED, {"num_heads": 4, "do_rotary": 1}, ("w", "b")),
         "do_rotary is not 0",
     ),
+    "four-bit": (
+        Fused(
+            "MatMulBnb4",
+            {"x": X, "w": FLOAT_CODES, "largest": reals(9)},
+            {"K": 16, "N": 9, "block_size": 16, "quant_type": 2},
+            ("w", "largest"),
+        ),
+        "quant_type is 2",
+    ),
     "statistics": (
         Fused("SkipLayerNormalization", NORMAL, {}, ("scale", "shift", "bias"), ("y", "mean")),
         "its output 1 is used",
@@ -313,7 +335,7 @@ def test_other_forms_are_refused_with_a_reason(name: str, tmp_path: Path) -> Non
 
 def test_all_of_them_are_tried() -> None:
     tried = {case.operator for case in CASES.values()}
-    assert tried <= set(contributed_operators()) and len(tried) == 17
+    assert tried <= set(contributed_operators()) and len(tried) == 18
 
 
 @pytest.mark.parametrize("attributes", [{}, {"approximate": 0}, {"approximate": 1}])
