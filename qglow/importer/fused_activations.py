@@ -28,21 +28,26 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Operator]]] = {
 
 
 def import_fused_conv(node: ImportNode) -> None:
-    """Import FusedConv: a Conv, the sum with a fourth input, and a function."""
+    """Import FusedConv: a convolution, the sum with a fourth input, and a function."""
     numbers = node.numbers("activation_params")
     own = ("activation", "activation_params")
-    total = node.emit_by(import_conv, "Conv", node.inputs[:3], "convolved", own)
+    total = node.emit_by(import_conv, _plain_name(node), node.inputs[:3], "convolved", own)
     if node.has_input(3):
         total = node.emit(Add(), total, node.value(3), part="sum")
     _emit_function(node, total, numbers)
 
 
 def import_fused_gemm(node: ImportNode) -> None:
-    """Import FusedGemm: a Gemm and a function of at most three numbers."""
+    """Import FusedGemm: a product and a function of at most three numbers."""
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
     numbers = [node.number(name, 0.0) for name in names]
-    total = node.emit_by(import_gemm, "Gemm", node.inputs[:3], "product", ("activation", *names))
+    total = node.emit_by(import_gemm, _plain_name(node), node.inputs[:3], "product", ("activation", *names))
     _emit_function(node, total, numbers)
+
+
+def _plain_name(node: ImportNode) -> str:
+    """Name of the operator without a function."""
+    return node.proto.op_type.removeprefix("Fused")
 
 
 def _emit_function(node: ImportNode, x: Value, numbers: Sequence[float]) -> None:
