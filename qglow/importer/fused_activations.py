@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Relu
-from qglow.graph.ops.functions import HardSigmoid, HardSwish, LeakyRelu, Sigmoid, Tanh
+from qglow.graph.ops.functions import HardSigmoid, LeakyRelu, Sigmoid, Tanh
 from qglow.importer.conv import import_conv
 from qglow.importer.linear import import_gemm
 from qglow.importer.node import ImportNode, ImportRule
@@ -18,7 +18,6 @@ from qglow.importer.node import ImportNode, ImportRule
 FUNCTIONS: dict[str, tuple[int, Callable[..., Operator]]] = {
     "Clip": (2, Clip),
     "HardSigmoid": (2, HardSigmoid),
-    "HardSwish": (0, HardSwish),
     "LeakyRelu": (1, LeakyRelu),
     "Relu": (0, Relu),
     "Sigmoid": (0, Sigmoid),
