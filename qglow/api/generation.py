@@ -25,7 +25,7 @@ from qglow.toolchain.bounded_inputs import Bounds
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.files import write_programs
 from qglow.toolchain.growing import GrowingExecutable
-from qglow.toolchain.narrowing import without_output
+from qglow.toolchain.narrowing import with_float_states, without_output
 
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
@@ -159,13 +159,15 @@ def _with_states(executable: Executable, roles: Roles, states: Mapping[str, str]
 
 
 def _scoring_few(roles: Roles, piece: int, states: Mapping[str, str] | None) -> Narrowed:
-    """Programs for long pieces of a prompt without the scores, which nobody reads there."""
+    """Programs with states in float, for long pieces of a prompt without the scores, which nobody reads."""
 
     def narrowed(sizes: Mapping[str, int], graph: Graph) -> Graph:
+        kinds = {value.name: value.type for value in graph.outputs}
+        pairs = pair_states(roles.states, list(kinds), states)
+        graph = with_float_states(graph, pairs)
         if roles.new is None or roles.past is None or sizes[roles.new] <= roles.scored(piece):
             return graph
-        kinds = {value.name: value.type for value in graph.outputs}
-        kept = pair_states(roles.states, list(kinds), states).values()
-        return without_output(graph, scores_output({n: kind for n, kind in kinds.items() if n not in kept}))
+        others = {name: kind for name, kind in kinds.items() if name not in pairs.values()}
+        return without_output(graph, scores_output(others))
 
     return narrowed

@@ -18,7 +18,9 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.profiling.profile import Profile
 from qglow.quantization.blocks import KnownBlocks
+from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import quantize_with
 from qglow.quantization.report import PASSED_ON, QuantizationReport
 from qglow.quantization.scaled_inputs import scale_inputs_as
@@ -29,7 +31,7 @@ from qglow.report.parts import QuantizedParts, source_place
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.bounded import Narrowed, ResizableModel
 from qglow.toolchain.bounded_inputs import BoundedInputs
-from qglow.toolchain.loaded import read_model
+from qglow.toolchain.loaded import LoadedModel, read_model
 from qglow.toolchain.specialised import Specialised
 from qglow.toolchain.undecided import Kept, Specialisation
 
@@ -75,12 +77,7 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImpor
     place = source_place(parts)
     try:
         model = read_model(place, shapes, kept=kept)
-        profile = parts.profile()
-        statistics = profile.at_other_shapes(model.graph)
-        recipe = _settled(parts.recipe, parts.report, parts.int8)
-        blocks = KnownBlocks(parts.int8, parts.real)
-        made = quantize_with(model.graph, statistics, profile.samples, recipe, known_blocks=blocks)
-        graph = made.graph
+        graph = _quantized(model, parts, parts.profile())
     except UsageError as error:
         raise DataError(str(error)) from error
     except ProfileError as error:  # what the shapes decide makes another graph, of other values
@@ -89,6 +86,17 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImpor
     scale_inputs_as(graph, parts.int8)
     _check_parameters(graph, parts.int8, shapes)
     return graph
+
+
+def _quantized(model: LoadedModel, parts: QuantizedParts, profile: Profile) -> Graph:
+    """The int8 graph by ranges of the profile, or by the parameters that the model itself has."""
+    assert parts.report is not None
+    if model.is_quantized:
+        return quantize_imported(model.graph, parts.recipe).graph
+    statistics = profile.at_other_shapes(model.graph)
+    recipe = _settled(parts.recipe, parts.report, parts.int8)
+    blocks = KnownBlocks(parts.int8, parts.real)
+    return quantize_with(model.graph, statistics, profile.samples, recipe, known_blocks=blocks).graph
 
 
 def _settled(recipe: Recipe, report: QuantizationReport, known: Graph) -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qglow.counts.bounded import BoundedGraph, GrownInput, LiveAxis, bounded_graph
+from qglow.counts.bounded import BoundedGraph, ComputedConstant, GrownInput, LiveAxis, bounded_graph
 from qglow.counts.count import Count, parse_count
 from qglow.counts.fillers import Filler, LivePlaces
 from qglow.counts.plain import (
@@ -17,6 +17,7 @@ from qglow.counts.samples import SizedGraph
 
 __all__ = [
     "BoundedGraph",
+    "ComputedConstant",
     "Count",
     "Filler",
     "GrownInput",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.counts.borders import join_borders
 from qglow.counts.count import Count
 from qglow.counts.counted_graph import CountedGraph, Counts
@@ -29,6 +29,7 @@ from qglow.counts.fillers import (
     PlacesFromEnd,
     ShiftedPlaces,
 )
+from qglow.counts.reals import dequantize_changing
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
@@ -64,11 +65,23 @@ class LiveAxis:
 
 
 @dataclass(frozen=True, eq=False)
+class ComputedConstant:
+    """A constant that sizes change. kind: its type in the bound's graph. counts: those of its axes.
+
+    arrays: its data in each of the graphs that were given.
+    """
+
+    kind: TensorType
+    counts: Counts
+    arrays: Sequence[Array]
+
+
+@dataclass(frozen=True, eq=False)
 class BoundedGraph:
     """A graph of the bound. inputs, outputs: counts of the axes, by name.
 
     fillers: inputs that follow from sizes. computed: inputs that are constants of a graph of the size of a
-    call, with the counts of their axes; places that are not live are zeros. grown: outputs that are an
+    call; places that are not live are zeros. grown: outputs that are an
     input followed by others along an axis, which leaves the input's live places as they are. live: results of
     which places that are not live need not be computed, since nothing relies on what they hold; loose: inputs
     of which the same is true. summed: sums
@@ -79,7 +92,7 @@ class BoundedGraph:
     inputs: Mapping[str, Counts]
     outputs: Mapping[str, Counts]
     fillers: Sequence[Filler]
-    computed: Mapping[str, Counts]
+    computed: Mapping[str, ComputedConstant]
     grown: Mapping[str, GrownInput]
     live: Mapping[str, tuple[LiveAxis, ...]]
     summed: Mapping[str, str]
@@ -95,6 +108,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     """
     spread_numbers([entry.graph for entry in graphs])
     join_borders([entry.graph for entry in graphs])
+    dequantize_changing([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs)
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):
@@ -126,7 +140,7 @@ class _Work:
 
     def __init__(self, samples: AlignedGraphs) -> None:
         self.graph = CountedGraph(samples)
-        self.computed: dict[str, Counts] = {}
+        self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
         self.own_inputs = set(samples.bound.inputs)
         self._samples = samples
@@ -228,12 +242,13 @@ class _Work:
                 continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
                 raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
+            arrays = self._samples.arrays(value)
             made = self.graph.replace_constant(value)
             for axis in self.graph.counted(made):
                 self._rests[made, axis] = Rest.ZERO
             places = self._samples.first_number(value)
             if places is None:
-                self.computed[value.name] = self.graph.counts(made)
+                self.computed[value.name] = ComputedConstant(made.type, self.graph.counts(made), arrays)
             else:
                 (bound,), (count,) = made.type.shape, self.graph.counts(made)
                 kind = str(made.type.element.dtype)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import TensorType
+from qglow.core.types import Array, TensorType
 from qglow.counts.count import Count, fitted_count
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value
@@ -71,6 +71,10 @@ class AlignedGraphs:
         """Whether a constant is another one in other sizes."""
         first, *others = self._values[value]
         return any(not _same(first, other) for other in others)
+
+    def arrays(self, value: Value) -> list[Array]:
+        """The data of a constant in each of the graphs."""
+        return [twin.data for twin in self._values[value] if twin.data is not None]
 
     def repeats(self, value: Value) -> bool:
         """Whether all elements of a constant are one number, which is the same in all sizes."""

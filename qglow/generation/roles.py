@@ -133,7 +133,9 @@ def scores_output(outputs: Mapping[str, TensorType]) -> str:
 
     Raises UsageError where there is none.
     """
-    scores = [name for name, kind in outputs.items() if kind.is_float and len(kind.shape) == 3]
+    scores = [
+        name for name, kind in outputs.items() if (kind.is_float or kind.is_half) and len(kind.shape) == 3
+    ]
     named = [name for name in scores if "logits" in name.lower()]
     if not scores:
         raise UsageError(f"no output is scores of tokens; the outputs are {', '.join(outputs)}")

@@ -114,7 +114,9 @@ class GraphImport:
         if element is value.type.element:
             return value
         name = value.name
-        node, value.name = self._table.names.part(name, name, "float")
+        # A recipe calls nodes by their names and those of their results: these two have none in common.
+        node, _ = self._table.names.part(name, name, "cast")
+        _, value.name = self._table.names.part(name, name, "float")
         return self._table.emit(node, Cast(to=element), [value], name)
 
     def _tail(self, outputs: Sequence[str]) -> OpaqueTail | None:

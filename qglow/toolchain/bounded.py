@@ -92,16 +92,15 @@ class ResizableModel:
     def _bounded(self, taken: ProgramSizes) -> tuple[Graph, BoundedForm]:
         samples = [SizedGraph(entry, self._graph(taken, entry)) for entry in _samples(taken)]
         self._refuse_tail(samples[0].graph)
-        # Smaller graphs must compute the very constants that a call will be given.
-        known = [(entry.sizes, {v.name: v for v in entry.graph.constants()}) for entry in samples]
         made = bounded_graph(samples)
-        constants = ShapeConstants(
-            self.place, made.computed, self.dimensions.shapes, taken.sizes, taken.open, self._kept
-        )
-        for entry, values in known[1:]:
-            for name, array in constants.imported(entry).items():
-                data = values[name].data
-                if data is None or data.shape != array.shape or data.tobytes() != array.tobytes():
+        known = [entry.sizes for entry in samples]
+        shapes = self.dimensions.shapes
+        constants = ShapeConstants(self.place, made.computed, known, shapes, taken.open, self._kept)
+        # Smaller graphs must compute the very constants that a call will be given.
+        for place, sizes in enumerate(known[1:], 1):
+            for name, array in constants.imported(sizes).items():
+                wanted = made.computed[name].arrays[place]
+                if wanted.shape != array.shape or wanted.tobytes() != array.tobytes():
                     raise UnsupportedError(f"constant '{name}' depends on sizes, and is not that of the file")
         graph = made.graph
         inputs, outputs = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))

@@ -1,9 +1,14 @@
-"""Graphs with fewer outputs, for programs whose calls need fewer."""
+"""Graphs with fewer outputs than the file has, or states of another type, for programs that are called so."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from qglow.core.passes import PassLog
-from qglow.graph.graph import Graph
+from qglow.core.types import ElementType, TensorType
+from qglow.graph.graph import Graph, Value
+from qglow.graph.ops.shape import Cast
+from qglow.graph.rewriting import operand, producer_of
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 
 
@@ -13,3 +18,37 @@ def without_output(graph: Graph, name: str) -> Graph:
     narrowed.outputs = [value for value in narrowed.outputs if value.name != name]
     EliminateDeadNodes().run(narrowed, PassLog())
     return narrowed
+
+
+def with_float_states(graph: Graph, states: Mapping[str, str]) -> Graph:
+    """A copy whose states of 16-bit reals, which only casts read and give, are the float32 between the casts.
+
+    states: inputs with the outputs that continue them. Rows that join such a state are then written in place,
+    and have the same bits in the call that makes them as in later ones. Nothing is rounded to 16 bits.
+    """
+    made = graph.copy()
+    inputs, outputs = ({v.name: v for v in values} for values in (made.inputs, made.outputs))
+    for taken, given in states.items():
+        _widen(made, inputs[taken], outputs[given])
+    return made
+
+
+def _widen(graph: Graph, state: Value, result: Value) -> None:
+    """Change one state, in place, if it is one of 16 bits between casts."""
+    readers, rounding = state.users(), producer_of(result, Cast)
+    casts = [producer_of(user.output, Cast) for user in readers]
+    if not state.type.is_half or rounding is None or not all(casts):
+        return
+    real = operand(rounding)
+    if not (real.type.is_float and all(user.output.type.is_float for user in readers)):
+        return
+    widened = Value(state.name, TensorType(ElementType.FLOAT, state.type.shape))
+    graph.inputs = [widened if value is state else value for value in graph.inputs]
+    for user in readers:
+        graph.replace_value(user.output, widened)
+        graph.remove(user)
+    graph.outputs = [real if value is result else value for value in graph.outputs]
+    name, result.name = result.name, graph.unique_name(f"{result.name}__rounded")
+    real.name = name
+    if not result.uses:
+        graph.remove(rounding)

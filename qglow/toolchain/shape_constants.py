@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qglow.core.errors import QglowError, UnsupportedError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
+from qglow.core.passes import PassLog
 from qglow.core.types import Array, Shape
-from qglow.counts import Count
+from qglow.counts import ComputedConstant, Count
 from qglow.graph.verifier import verify_graph
+from qglow.numerics.half import widen
 from qglow.passes import canonical_pipeline
+from qglow.passes.dequantize_constants import DequantizeConstants
+
+if TYPE_CHECKING:
+    from qglow.importer import ShapePart
 
 Sizes = Mapping[str, int]
 
@@ -29,66 +36,103 @@ class ShapeConstants:
     def __init__(
         self,
         place: ModelPlace,
-        counts: Mapping[str, Sequence[Count]],
+        constants: Mapping[str, ComputedConstant],
+        sizes: Sequence[Sizes],
         shapes: Callable[[Sizes], Mapping[str, Shape]],
-        bounds: Sizes,
         open_ones: Sequence[str],
         kept: KeptImports | None = None,
     ) -> None:
-        """Raises UnsupportedError for constants that are no tensors of the file.
+        """Raises UnsupportedError for constants that the file has no tensor for, and no table shows.
 
-        place: the model's file or bytes. counts: sizes of the constants' axes, by name. shapes: those of the
-        inputs for sizes of the dimensions, which `bounds` limits. open_ones: dimensions of several sizes.
-        kept: what imports of the file have in common.
+        place: the model's file or bytes. constants: what is known of them, by name. sizes: those of the
+        graphs that their arrays are from, the bounds first. shapes: those of the inputs for sizes of the
+        dimensions. open_ones: dimensions of several sizes. kept: what imports of the file have in common.
         """
-        self._names = list(counts)
+        self._constants = constants
         self._shapes = shapes
         self._table_parts: dict[str, TablePart] = {}
-        if counts:
-            from qglow.importer import ShapePart  # needs onnx
+        self._part: ShapePart | None = None
+        self._imported: list[str] = []
+        if constants:
+            self._part, self._imported = self._part_of(place, sizes, kept)
+            self._table_parts |= self._found_parts(sizes[0], open_ones)
 
-            self._part = ShapePart(place, self._names, kept)
-            self._table_parts = self._found_parts(counts, bounds, open_ones)
+    def _part_of(
+        self, place: ModelPlace, sizes: Sequence[Sizes], kept: KeptImports | None
+    ) -> tuple[ShapePart | None, list[str]]:
+        """The part of the file that computes constants, and their names.
+
+        Others, such as positions that an operator has in itself, have to be parts of the largest one.
+        """
+        from qglow.importer import ShapePart  # needs onnx
+
+        names = list(self._constants)
+        try:
+            return ShapePart(place, names, kept), names
+        except UnsupportedError:
+            self._table_parts = self._shown_parts(sizes)
+            names = [name for name in names if name not in self._table_parts]
+            return ShapePart(place, names, kept) if names else None, names
+
+    def _shown_parts(self, sizes: Sequence[Sizes]) -> dict[str, TablePart]:
+        """Parts of constants of the bound that show those of all other sizes."""
+        found = {}
+        for name, known in self._constants.items():
+            others = list(zip(known.arrays[1:], sizes[1:], strict=True))
+            for part in _table_parts(known.arrays[0], known.counts, sizes[0]):
+                if all(part.shows(array, smaller) for array, smaller in others):
+                    found[name] = part
+                    break
+        return found
 
     @property
     def tables(self) -> Mapping[str, TablePart] | None:
         """The tables that all constants are parts of, by their names; None where some are parts of none."""
-        return self._table_parts if len(self._table_parts) == len(self._names) else None
+        return self._table_parts if len(self._table_parts) == len(self._constants) else None
 
     @property
     def described(self) -> str:
         """Name of the first constant that is part of no table, and how many more there are."""
-        others = [name for name in self._names if name not in self._table_parts]
+        others = [name for name in self._constants if name not in self._table_parts]
         return f"'{others[0]}'" + (f" and {len(others) - 1} more constants" if others[1:] else "")
 
     def __call__(self, sizes: Sizes) -> dict[str, Array]:
         """Arrays by name."""
-        return self.imported(sizes) if self.tables is None else StoredConstants(self.tables)(sizes)
+        if len(self._table_parts) == len(self._constants):
+            return StoredConstants(self._table_parts)(sizes)
+        others = {name: part for name, part in self._table_parts.items() if name not in self._imported}
+        return self.imported(sizes) | StoredConstants(others)(sizes)
 
     def imported(self, sizes: Sizes) -> dict[str, Array]:
-        """Arrays by name, imported for these sizes. Raises UnsupportedError where data decide them."""
-        if not self._names:
+        """Arrays of those that the file computes, imported for these sizes.
+
+        Raises UnsupportedError where data decide them.
+        """
+        if self._part is None:
             return {}
         graph = self._part.graph(self._shapes(sizes))
         canonical_pipeline().run(graph, verify_graph)
-        found = dict(zip(self._names, graph.outputs, strict=True))
+        DequantizeConstants().run(graph, PassLog())
+        found = dict(zip(self._imported, graph.outputs, strict=True))
         for name, value in found.items():
             if value.data is None:
                 raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
-        return {name: np.asarray(value.data) for name, value in found.items()}
+        return {name: self._as_read(name, np.asarray(value.data)) for name, value in found.items()}
 
-    def _found_parts(
-        self, counts: Mapping[str, Sequence[Count]], bounds: Sizes, open_ones: Sequence[str]
-    ) -> dict[str, TablePart]:
-        """Parts for those constants that all tried sizes show as parts of one table."""
+    def _as_read(self, name: str, array: Array) -> Array:
+        """A constant of the file in the type that the program has it in."""
+        return widen(array) if self._constants[name].kind.is_float else array
+
+    def _found_parts(self, bounds: Sizes, open_ones: Sequence[str]) -> dict[str, TablePart]:
+        """Parts for those constants of the file that all tried sizes show as parts of one table."""
         tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds, open_ones)]
         tables = list(self._tables(bounds))
         found = {}
-        for name in self._names:
+        for name in self._imported:
             parts = (
                 part
                 for table in tables
-                for part in _table_parts(table[name], counts[name], bounds)
+                for part in _table_parts(table[name], self._constants[name].counts, bounds)
                 if all(part.shows(arrays[name], sizes) for sizes, arrays in tried)
             )
             part = next(parts, None)

@@ -71,7 +71,8 @@ def quantize_model(
         raise UsageError("states: without a profile there is no verdict on a stream", field="states")
     if model.is_quantized:
         _check_imported(model, profile, recipe, options)
-        return _parts(model, recipe, quantize_imported(model.graph, recipe))
+        parts = _parts(model, recipe, quantize_imported(model.graph, recipe))
+        return _open(model, parts, Profile.of_no_samples(model.source, model.graph))
     if profile is None:
         return _without_profile(model, recipe, options)
     if recipe.preprocessing is None:
@@ -148,6 +149,9 @@ def _check_imported(
         raise UsageError(f"{model.place} is quantized already: it takes no profile")
     if options.effort != FAST or recipe.rounding != "nearest":
         raise UsageError(f"{model.place} is quantized already: effort and rounding do not apply")
+    rows = recipe.dynamic or any(rule.dtype == "dynamic" for rule in recipe.rules)
+    if rows or any(weights is not None for weights in (recipe.weights, *(r.weights for r in recipe.rules))):
+        raise UsageError(f"{model.place} is quantized already: leave `dynamic` and `weights` out")
     if recipe.rounding_budget is not None or options.rounding_state is not None:
         raise UsageError(f"{model.place} is quantized already: its weights are not rounded")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import tokenizers
 from onnx import TensorProto, helper
+from onnxruntime.quantization import quantize_dynamic
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import qglow
 from qglow.cli.main import main
@@ -82,6 +85,41 @@ def test_positions_and_a_mask_are_given(tmp_path: Path) -> None:
     generator.reset()
     (wanted,) = session(decoder()).run(["logits"], dict(without_past(np.array([BEGIN]))))
     np.testing.assert_allclose(generator.read(BEGIN), wanted[0, -1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": "int8"}])
+def test_a_model_in_16_bits_keeps_its_cache_in_float(options: dict[str, Any], tmp_path: Path) -> None:
+    """Its states are float16; rows would have other bits in the call that makes them than in later ones."""
+    model = convert_float_to_float16(decoder())
+    assert all(value.type.tensor_type.elem_type == TensorProto.FLOAT16 for value in model.graph.output)
+    loaded = qglow.load_model(save(model, tmp_path))
+    generator = qglow.load_generator(loaded, context=32, piece=8, **options)
+    assert list(generator.generate(BEGIN, COUNT)) == expected()
+    assert isinstance(generator.executable, GrowingExecutable)
+    kinds = {generator.executable.state[name].dtype for name in STATES}
+    assert kinds == {np.dtype(np.int8 if options else np.float32)}
+    generator.reset()
+    whole = generator.read(BEGIN)
+    generator.reset()
+    assert whole.tobytes() == [generator.read([token]) for token in BEGIN][-1].tobytes()
+    qglow.save_generator(loaded, tmp_path / "decoder.qglow", context=32, piece=8, **options)
+    again = qglow.load_generator(qglow.load(tmp_path / "decoder.qglow"), **options)
+    assert list(again.generate(BEGIN, COUNT)) == expected()
+
+
+def test_a_model_that_is_quantized_already_generates(with_cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(with_cache, path)
+    loaded = qglow.load_model(path)
+    wanted = list(qglow.load_generator(loaded, context=32, piece=8).generate(BEGIN, COUNT))
+    given = dict.fromkeys(STATES, (1, HEADS, 6, DEPTH))
+    loaded.at({"tokens": (1, 5), **given}).quantize().save(tmp_path / "int8")
+    quantized = qglow.load_quantized(tmp_path / "int8")
+    assert quantized.report is not None and quantized.report.quantized
+    found = list(qglow.load_generator(quantized, context=32, piece=8).generate(BEGIN, COUNT))
+    assert found == wanted
+    with pytest.raises(UsageError, match="quantized already: leave `dynamic` and `weights` out"):
+        loaded.at({"tokens": (1, 5), **given}).quantize(dynamic=True)
 
 
 @pytest.mark.parametrize("length", ["n", 32])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 import qglow
 from qglow.core.errors import UnsupportedError
+from qglow.core.types import Array
 from qglow.toolchain.shape_constants import ShapeConstants
 from tests.end_to_end.bits import same
 from tests.runtimes import NATIVE_ISAS
 from tests.unit.importer.tiny import save, tiny_model
 
 node = helper.make_node
+BLOCKS = {"domain": "com.microsoft", "block_size": 16, "quantize_axis": 1, "gather_axis": 0, "bits": 4}
 
 
 def test_parts_that_begin_at_a_size_are_found(tmp_path: Path) -> None:
@@ -61,6 +64,78 @@ def test_a_table_is_cut_from_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for count in (1, 9, 16):
         x = np.random.default_rng(count).normal(size=(1, count, 4)).astype(np.float32)
         assert bounded({"x": x})["y"].tobytes() == (x + table[:, -count:]).tobytes(), count
+
+
+MADE = np.random.default_rng(8)
+TABLE, VECTOR = MADE.normal(size=(32, 8)).astype(np.float32), MADE.normal(size=8).astype(np.float32)
+CODES = MADE.integers(0, 256, (32, 4)).astype(np.uint8)
+POSITIONS: Mapping[str, tuple[list[NodeProto], Mapping[str, Array]]] = {
+    "within an operator": (
+        [
+            node("Cast", ["x"], ["ids"], to=TensorProto.INT32),
+            node(
+                "EmbedLayerNormalization",
+                ["ids", "", "table", "table", "", "vector", "vector"],
+                ["y", "counts"],
+                domain="com.microsoft",
+            ),
+        ],
+        {"table": TABLE, "vector": VECTOR},
+    ),
+    "in blocks of four bits": (
+        [
+            node("Shape", ["x"], ["shape"], start=1, end=2),
+            node("Squeeze", ["shape"], ["count"]),
+            node("Range", ["zero", "count", "one"], ["places"]),
+            node("GatherBlockQuantized", ["codes", "places", "scales"], ["rows"], **BLOCKS),
+            node("Unsqueeze", ["x", "two"], ["apart"]),
+            node("Add", ["apart", "rows"], ["y"]),
+        ],
+        {
+            **{"zero": np.array(0), "one": np.array(1), "two": np.array([2])},
+            **{"codes": CODES, "scales": np.abs(TABLE[:, :1])},
+        },
+    ),
+    "in bytes": (
+        [
+            node("Shape", ["x"], ["shape"], start=1, end=2),
+            node("Squeeze", ["shape"], ["count"]),
+            node("Range", ["zero", "count", "one"], ["places"]),
+            node("Gather", ["codes", "places"], ["bytes"]),
+            node("DequantizeLinear", ["bytes", "scale", "middle"], ["rows"]),
+            node("Unsqueeze", ["x", "two"], ["apart"]),
+            node("Add", ["apart", "rows"], ["y"]),
+        ],
+        {
+            **{"zero": np.array(0), "one": np.array(1), "two": np.array([2]), "codes": CODES},
+            **{"scale": np.array(0.1, np.float32), "middle": np.array(120, np.uint8)},
+        },
+    ),
+    "in 16 bits": (
+        [
+            node("Shape", ["x"], ["shape"], start=1, end=2),
+            node("Slice", ["halves", "first", "shape"], ["rows"]),
+            node("Cast", ["x"], ["halved"], to=TensorProto.FLOAT16),
+            node("Unsqueeze", ["halved", "two"], ["apart"]),
+            node("Add", ["apart", "rows"], ["sum"]),
+            node("Cast", ["sum"], ["y"], to=TensorProto.FLOAT),
+        ],
+        {"first": np.array([0]), "two": np.array([2]), "halves": TABLE.astype(np.float16)},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_rows_of_positions_are_those_of_each_size(kind: str, tmp_path: Path) -> None:
+    """Tables of positions as onnxruntime's tools store them, of which a call gets its first rows."""
+    nodes, constants = POSITIONS[kind]
+    made = tiny_model(nodes, {"x": (1, "T")}, ["y"], constants, opset=17)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model = qglow.load_model(save(made, tmp_path))
+    bounded, own = model.compile(bounds={"T": 16}), model.compile()
+    for count in (1, 9, 16):
+        x = np.random.default_rng(count).integers(0, 32, (1, count)).astype(np.float32)
+        assert same(bounded({"x": x}), own({"x": x})), count
 
 
 def test_computed_places_along_a_size(tmp_path: Path) -> None:
