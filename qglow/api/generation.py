@@ -11,6 +11,7 @@ from typing import Unpack
 from qglow.api.keywords import GenerationKeywords
 from qglow.api.model import Model
 from qglow.api.options import GenerationOptions
+from qglow.api.own_integers import in_own_integers
 from qglow.api.quantized import QuantizedModel
 from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
@@ -53,6 +54,8 @@ def load_generator(
     int8 = options["cache"] == INT8_CACHE
     if isinstance(model, Executable):
         return _generator_of(model, states, context, int8)
+    if isinstance(model, Model):
+        model = in_own_integers(model)
     roles = find_roles(model.dimensions)
     bounds = roles.bounds(context, piece)
     executable: Executable
@@ -82,6 +85,8 @@ def save_generator(
     and UsageError for a model without dimensions that may have several sizes.
     """
     context, piece = _checked(options["context"], options["piece"])
+    if isinstance(model, Model):
+        model = in_own_integers(model)
     roles = find_roles(model.dimensions)
     bounds = roles.bounds(context, piece)
     if not bounds:

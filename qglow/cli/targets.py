@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qglow.cli.options import parse_shapes, parse_values, read_recipe
 from qglow.cli.output import note, notes
-from qglow.core.errors import InputFileError, ModelError, ProfileError, UnboundError, UsageError
+from qglow.core.errors import InputFileError, ModelError, ProfileError, UsageError
 from qglow.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def open_graph_target(
     A model that brings its own parameters is int8 too.
     """
     from qglow.api import load_profile, load_quantized
+    from qglow.api.own_integers import in_own_integers
     from qglow.emulation.manifest import is_bundle
 
     if is_bundle(target):
@@ -90,10 +91,8 @@ def open_graph_target(
         raise UsageError(f"{target} is no quantized directory: --model does not apply")
     _refuse_program(target)
     model = open_model(target, shape, native, values)
-    if profile is None and _is_quantized(model):
-        return model.quantize(recipe=read_recipe(recipe), check=False)
     if profile is None:
-        return model
+        return in_own_integers(model, read_recipe(recipe))
     return model.quantize(load_profile(profile), read_recipe(recipe), check=False, repair=False)
 
 
@@ -123,14 +122,6 @@ def open_program(
     model = open_graph_target(target, shape, values=values)
     recipe = model.recipe if isinstance(model, QuantizedModel) else Recipe()
     return model.compile(isa=isa, threads=threads), recipe
-
-
-def _is_quantized(model: Model) -> bool:
-    """Whether a model brings its own parameters; one without shapes runs as it is."""
-    try:
-        return model.is_quantized
-    except UnboundError:
-        return False
 
 
 def _refuse_program(target: Path) -> None:

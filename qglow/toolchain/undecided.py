@@ -10,7 +10,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -19,6 +19,8 @@ from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedErro
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.quantization.imported import quantize_imported
+from qglow.recipe.schema import Recipe
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.loaded import LoadedModel, read_model
 
@@ -109,6 +111,14 @@ class UndecidedModel:
         source = Source(loaded.place, loaded.given, loaded.passes, loaded.native, loaded.values)
         return UndecidedModel(source, tuple(loaded.inputs), loaded.sha256, None)
 
+    def in_integers(self, recipe: Recipe) -> UndecidedModel:
+        """The model whose graphs are int8 by the parameters that the file brings, if it brings any.
+
+        recipe: what `quantize_imported` takes of one.
+        """
+        source = replace(self.source, integers=recipe)
+        return UndecidedModel(source, self.names, self._digest, self.reason)
+
     @property
     def place(self) -> ModelPlace:
         """The ONNX file or its bytes."""
@@ -196,13 +206,17 @@ class UndecidedModel:
 
 @dataclass(frozen=True)
 class Source:
-    """A model's file or bytes, and what the caller has said of it: see `read_model`."""
+    """A model's file or bytes, and what the caller has said of it: see `read_model`.
+
+    integers: the recipe for graphs in the integers that a quantized file brings; None for float ones.
+    """
 
     place: ModelPlace
     shapes: Mapping[str, Sequence[int]]
     passes: str | None
     native: bool
     values: Mapping[str, Given]
+    integers: Recipe | None = None
 
     def read(
         self,
@@ -211,7 +225,10 @@ class Source:
         kept: KeptImports | None = None,
     ) -> LoadedModel:
         """The model with these shapes and values."""
-        return read_model(self.place, shapes, self.passes, self.native, values, kept)
+        model = read_model(self.place, shapes, self.passes, self.native, values, kept)
+        if self.integers is None or not model.is_quantized:
+            return model
+        return replace(model, graph=quantize_imported(model.graph, self.integers).graph)
 
 
 def open_model(
