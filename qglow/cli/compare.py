@@ -147,7 +147,10 @@ def _open(model: MeasuredOptions, layers: bool) -> QuantizedModel:
     recipe = None if is_directory else model.recipe
     loaded = open_graph_target(target, model.shapes, profile, recipe, model.model, values=model.values)
     if not isinstance(loaded, QuantizedModel):
-        raise UsageError(f"{target} is a float model; add --profile, or name a quantized directory")
+        raise UsageError(
+            f"{target} is a float model (add --profile, or name a quantized directory), or one in int8 with "
+            "open shapes (add --shape)"
+        )
     if loaded.report is not None and loaded.report.given:
         note(f"'{FLOAT}' below is onnxruntime on the model itself, which is quantized")
     return loaded
