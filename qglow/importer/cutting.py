@@ -53,7 +53,7 @@ def part_of_file(
 def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs: Sequence[str]) -> ModelProto:
     """The part of a model that computes `outputs` from `inputs`, see `cut_model`."""
     graph = model.proto.graph
-    known = _known(model)
+    known = tensor_names(model)
     wanted = list(outputs) or [value.name for value in graph.output]
     for field, names in (("inputs", inputs), ("outputs", wanted)):
         for name in names:
@@ -84,7 +84,8 @@ def part_of(place: ModelPlace, model: ModelFile, inputs: Sequence[str], outputs:
     return part
 
 
-def _known(model: ModelFile) -> set[str]:
+def tensor_names(model: ModelFile) -> set[str]:
+    """Names of the inputs, the initializers and what nodes give, but for the insides of nodes."""
     graph = model.proto.graph
     found = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return found | {name for node in model.nodes for name in node.output if name}

@@ -30,14 +30,23 @@ def operands(
     return [value if value is None else as_real(value, context, doubles) for value in read]
 
 
+_WIDENED = "float"
+"""Part of the name of a value that is another one in float32."""
+
+
+def tensor_of(name: str) -> str:
+    """Name of the tensor of the file that a value of this name is the float32 of, if it is one."""
+    return name.removesuffix(f"__{_WIDENED}")
+
+
 def as_real(value: Value, context: Context, doubles: bool = False) -> Value:
     """Reals of another width as float32; float64 constants stay with `doubles`, and so does all else."""
     wide = value.type.element is ElementType.DOUBLE
     if not (value.type.is_half or wide) or (wide and doubles and value.is_constant):
         return value
-    key = (value.name, "float")
+    key = (value.name, _WIDENED)
     if key not in context.twins:
-        node, name = context.part_names(value.name, value.name, "float")
+        node, name = context.part_names(value.name, value.name, _WIDENED)
         context.twins[key] = context.emit(node, Cast(to=ElementType.FLOAT), [value], name)
     return context.twins[key]
 

@@ -13,9 +13,10 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph
-from qglow.importer.cutting import part_of
+from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file
+from qglow.importer.operands import tensor_of
 
 
 class ShapePart:
@@ -24,13 +25,18 @@ class ShapePart:
     def __init__(self, place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> None:
         """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file.
 
-        kept: what imports of the file have in common.
+        names: of tensors, or of values that are their float32. kept: what imports of the file have in common.
         """
         model = load(place, kept)
+        known = tensor_names(model)
+        sources = {name: name if name in known else tensor_of(name) for name in names}
+        tensors = list(dict.fromkeys(sources.values()))
         try:
-            part = part_of(place, model, (), names)
+            part = part_of(place, model, (), tensors)
         except UsageError as error:
             raise UnsupportedError(f"a constant of no node of the file depends on sizes: {error}") from error
+        self.places = {name: tensors.index(source) for name, source in sources.items()}
+        """Places of the names among the outputs of its graph."""
         self._place = place
         self._content = part.SerializeToString(deterministic=True)
         self._opset = model.opset

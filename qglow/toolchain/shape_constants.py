@@ -113,7 +113,7 @@ class ShapeConstants:
         graph = self._part.graph(self._shapes(sizes))
         canonical_pipeline().run(graph, verify_graph)
         DequantizeConstants().run(graph, PassLog())
-        found = dict(zip(self._imported, graph.outputs, strict=True))
+        found = {name: graph.outputs[place] for name, place in self._part.places.items()}
         for name, value in found.items():
             if value.data is None:
                 raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")

@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
         helper.make_node(
-            "FusedGemm", ["a", "same", "g"], ["b"], name="bent", domain="com.microsoft", activation="Tanh"
+            "FusedGemm", ["a", "same", "g"], ["b"], name="bent", domain="com.microsoft", activation="Softsign"
         ),
         helper.make_node("ScatterElements", ["b", "place", "one"], ["c"], name="set", axis=1),
         helper.make_node("MatMul", ["c", "v"], ["y"], name="second"),

@@ -292,7 +292,7 @@ def test_shapes_that_a_body_states_may_be_wrong(tmp_path: Path) -> None:
     cell = body(
         [
             node("If", ["go"], ["more"], then_branch=raised, else_branch=kept),
-            node("FusedGemm", ["s", "w"], ["p"], domain="com.microsoft", activation="Tanh"),
+            node("FusedGemm", ["s", "w"], ["p"], domain="com.microsoft", activation="Softsign"),
             node("Add", ["p", "more"], ["next"]),
             node("Not", ["flag"], ["turned"]),
             node("Concat", ["grown", "s"], ["more_grown"], axis=0),
