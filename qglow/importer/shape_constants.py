@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
@@ -35,6 +35,10 @@ class ShapePart:
             part = part_of(place, model, (), tensors)
         except UsageError as error:
             raise UnsupportedError(f"a constant of no node of the file depends on sizes: {error}") from error
+        for value in part.graph.output:
+            kind = value.type.tensor_type
+            if kind.elem_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+                kind.elem_type = TensorProto.FLOAT  # what is computed of 16 bits is rounded at outputs alone
         self.places = {name: tensors.index(source) for name, source in sources.items()}
         """Places of the names among the outputs of its graph."""
         self._place = place

@@ -114,13 +114,17 @@ POSITIONS: Mapping[str, tuple[list[NodeProto], Mapping[str, Array]]] = {
     "in 16 bits": (
         [
             node("Shape", ["x"], ["shape"], start=1, end=2),
-            node("Slice", ["halves", "first", "shape"], ["rows"]),
+            node("Slice", ["halves", "first", "shape"], ["stored"]),
+            node("Mul", ["stored", "third"], ["rows"]),
             node("Cast", ["x"], ["halved"], to=TensorProto.FLOAT16),
             node("Unsqueeze", ["halved", "two"], ["apart"]),
             node("Add", ["apart", "rows"], ["sum"]),
             node("Cast", ["sum"], ["y"], to=TensorProto.FLOAT),
         ],
-        {"first": np.array([0]), "two": np.array([2]), "halves": TABLE.astype(np.float16)},
+        {
+            **{"first": np.array([0]), "two": np.array([2])},
+            **{"halves": TABLE.astype(np.float16), "third": np.array(1 / 3, np.float16)},
+        },
     ),
 }
 
