@@ -29,6 +29,7 @@ from qglow.counts.fillers import (
     PlacesFromEnd,
     ShiftedPlaces,
 )
+from qglow.counts.means import divide_sums, reduce_windows
 from qglow.counts.reals import dequantize_changing
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, rest_of
@@ -85,7 +86,8 @@ class BoundedGraph:
     input followed by others along an axis, which leaves the input's live places as they are. live: results of
     which places that are not live need not be computed, since nothing relies on what they hold; loose: inputs
     of which the same is true. summed: sums
-    of products of which only the first terms matter, and the input with their number, int64 [1].
+    of products of which only the first terms matter, and the input with their number, int64 [1]. windows:
+    how many places windows have, which is at least one in a call.
     """
 
     graph: Graph
@@ -97,6 +99,7 @@ class BoundedGraph:
     live: Mapping[str, tuple[LiveAxis, ...]]
     summed: Mapping[str, str]
     loose: frozenset[str]
+    windows: tuple[Count, ...]
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
@@ -106,6 +109,8 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     and a further one, which the others have to explain. Raises UnsupportedError that names the node that
     depends on how many places there are.
     """
+    reduce_windows([entry.graph for entry in graphs])
+    divide_sums([entry.graph for entry in graphs])
     spread_numbers([entry.graph for entry in graphs])
     join_borders([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
@@ -132,6 +137,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
         live,
         summed,
         frozenset(value.name for value in graph.inputs if work.is_loose(value)),
+        tuple(work.windows),
     )
 
 
@@ -142,10 +148,12 @@ class _Work:
         self.graph = CountedGraph(samples)
         self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
+        self.windows: dict[Count, None] = {}
         self.own_inputs = set(samples.bound.inputs)
         self._samples = samples
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
+        self._filled: dict[Value, set[int]] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()
         self._relied: set[Place] = set()
@@ -190,6 +198,8 @@ class _Work:
         states = node.operator.states_shape or node.operator.follows_shape
         if self._samples.attributes_change(node) and not (cuts or states):
             raise _dependent(node, "its attributes are others for other sizes")
+        if not cuts and not states:
+            self._note_sizes(node, joined)
         reached: dict[int, Rest] = {}
         sources: dict[int, list[Place]] = {}
         wanted: list[tuple[int, int, float]] = []
@@ -205,7 +215,7 @@ class _Work:
                 sources.setdefault(effect.axis, []).append((value, axis))
         for index, axis, neutral in self._needed(node, wanted):
             self._mask(node, index, axis, neutral)
-        if node.operator.sums_products and len(wanted) == 2:
+        if _joins_operands(node, wanted):
             # Terms behind the live ones have a factor of zero now.
             self._summed[node.output] = self.graph.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
         for value in node.outputs:
@@ -220,6 +230,24 @@ class _Work:
                 self._reliance.follows((value, axis), *places)
         if joined is not None and joined in self.graph.counted(node.output):
             self._join(node, joined)
+
+    def _note_sizes(self, node: Node, joined: int | None) -> None:
+        """Note sizes of the axes of results that follow from one axis of an operand."""
+        known: dict[int, Count] = {}
+        for index, value, axis in self._counted_operands(node, joined):
+            effect = self._samples.effect(node, index, axis)
+            if effect is not None and effect.axis is not None:
+                known[effect.axis] = self._following(value, axis, effect)
+        for value in node.outputs:
+            self.graph.note(value, known)
+
+    def _following(self, value: Value, axis: int, effect: AxisEffect) -> Count:
+        """Places that follow from those of an axis of an operand."""
+        count = self.graph.counts(value)[axis]
+        following = count.windows(effect.added, effect.stride)
+        if following != count:
+            self.windows[following] = None
+        return following
 
     def _counted_operands(self, node: Node, joined: int | None) -> Iterator[tuple[int, Value, int]]:
         """Operands with every axis of theirs that is counted, but for the one along which they are joined."""
@@ -302,7 +330,7 @@ class _Work:
         if (
             effect.axis is not None
             and not effect.cuts
-            and self.graph.counts(node.output)[effect.axis] != count
+            and self.graph.counts(node.output)[effect.axis] != self._following(value, axis, effect)
         ):
             raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
         return effect
@@ -331,7 +359,7 @@ class _Work:
             if neutral == 0.0 and self._rest(self._operand(node, index), axis) is Rest.ZERO:
                 continue
             needed.append((index, axis, neutral))
-        if node.operator.sums_products and len(wanted) == 2:
+        if _joins_operands(node, wanted):
             # A factor of zero is enough beside one that is finite.
             rests = [self._rest(self._operand(node, index), axis) for index, axis, _ in wanted]
             if Rest.ZERO in rests and min(rests) >= Rest.FINITE:
@@ -372,7 +400,10 @@ class _Work:
             for place in self.graph.counted(value):
                 self._rests[masked, place] = self._rest(value, place)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
-            self._reached[masked] = [place for place in self.graph.counted(value) if place != axis]
+            self._filled[masked] = {axis, *self._filled.get(value, ())}
+            self._reached[masked] = [
+                place for place in self.graph.counted(value) if place not in self._filled[masked]
+            ]
             for place in self._reached[masked]:
                 self._reliance.follows((masked, place), (value, place))
             self._masked[key] = masked
@@ -403,6 +434,11 @@ class _Work:
             old = new
         self._rests[old, axis] = at_least(old, rest)
         self._reliance.follows((old, axis), *((value, axis) for value in values))
+
+
+def _joins_operands(node: Node, wanted: Sequence[tuple[int, int, float]]) -> bool:
+    """Whether a node sums products of two operands over what is not live of both."""
+    return node.operator.sums_products and [index for index, *_ in wanted] == [0, 1]
 
 
 def _has_factors(node: Node) -> bool:

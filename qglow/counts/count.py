@@ -1,9 +1,9 @@
-"""Sizes as sums of named dimensions."""
+"""Sizes as sums of named dimensions, and of whole parts of such sums."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,32 @@ _TERM = re.compile(r"(?:(\d+)\s*\*\s*)?([^\s*+]+)")
 
 
 @dataclass(frozen=True)
-class Count:
-    """The size `offset + factor * dimension + ...`; `terms` has dimensions with their factors, none 0."""
+class Quotient:
+    """The size `count // divisor`, rounded down."""
 
-    terms: tuple[tuple[str, int], ...] = ()
+    count: Count
+    divisor: int
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The size where dimensions have these sizes."""
+        return self.count.at(sizes) // self.divisor
+
+    def __str__(self) -> str:
+        text = str(self.count)
+        return (
+            f"({text} // {self.divisor})" if self.count.shown == (text,) else f"(({text}) // {self.divisor})"
+        )
+
+
+Term = str | Quotient
+"""The name of a dimension, or a part of a sum of dimensions."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """The size `offset + factor * term + ...`; `terms` has dimensions with their factors, none 0."""
+
+    terms: tuple[tuple[Term, int], ...] = ()
     offset: int = 0
 
     @property
@@ -26,38 +48,86 @@ class Count:
     @property
     def shown(self) -> tuple[str, ...]:
         """The dimension that the size tells, if it is that of one alone."""
-        return (self.terms[0][0],) if len(self.terms) == 1 and self.terms[0][1] == 1 else ()
+        if len(self.terms) != 1 or self.terms[0][1] != 1:
+            return ()
+        term = self.terms[0][0]
+        return () if isinstance(term, Quotient) else (term,)
+
+    @property
+    def quotients(self) -> tuple[Quotient, ...]:
+        """Terms that are whole parts of sums."""
+        return tuple(term for term, _ in self.terms if isinstance(term, Quotient))
+
+    @property
+    def dimensions(self) -> frozenset[str]:
+        """Names of the dimensions that decide the size."""
+        inner = (term.count.dimensions if isinstance(term, Quotient) else {term} for term, _ in self.terms)
+        return frozenset().union(*inner)
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size where dimensions have these sizes."""
         size = self.offset
-        for name, factor in self.terms:
-            size += factor * sizes[name]
+        for term, factor in self.terms:
+            size += factor * _size(term, sizes)
         return size
 
+    def windows(self, added: int, stride: int) -> Count:
+        """Windows that move by `stride` over as many places: `(count + added) // stride + 1`.
+
+        added: places of padding without those of one window, mostly negative.
+        """
+        whole = tuple((term, factor // stride) for term, factor in self.terms if factor % stride == 0)
+        terms = tuple((term, factor) for term, factor in self.terms if factor % stride)
+        first, left = divmod(self.offset + added, stride)
+        if not terms:
+            return Count(whole, first + 1)
+        if len(terms) == 1 and isinstance(terms[0][0], Quotient) and terms[0][1] == 1:
+            inner = terms[0][0]
+            numerator = Count(inner.count.terms, inner.count.offset + left * inner.divisor)
+            part = Quotient(numerator, inner.divisor * stride)
+        else:
+            part = Quotient(Count(terms, left), stride)
+        return Count((*whole, (part, 1)), first + 1)
+
     def __str__(self) -> str:
-        terms = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
-        return " + ".join([*terms, *([str(self.offset)] if self.offset or not terms else [])])
+        terms = " + ".join(str(name) if factor == 1 else f"{factor} * {name}" for name, factor in self.terms)
+        if not terms:
+            return str(self.offset)
+        return terms + (f" {'-' if self.offset < 0 else '+'} {abs(self.offset)}" if self.offset else "")
 
 
-def fitted_count(sizes: Sequence[Mapping[str, int]], found: Sequence[int]) -> Count | None:
+def _size(term: Term, sizes: Mapping[str, int]) -> int:
+    return term.at(sizes) if isinstance(term, Quotient) else sizes[term]
+
+
+def fitted_count(
+    sizes: Sequence[Mapping[str, int]], found: Sequence[int], quotients: Iterable[Quotient] = ()
+) -> Count | None:
     """The count that has the values `found` where dimensions have these sizes; None if there is none.
 
-    `sizes` has more entries than dimensions, affinely independent ones.
+    `sizes` has more entries than dimensions, affinely independent ones. quotients: terms of which one may
+    take the place of the dimensions; the first that fits is taken.
     """
     if len(set(found)) == 1:
         return Count((), found[0])
     names = [name for name in sizes[0] if len({entry[name] for entry in sizes}) > 1]
-    matrix = np.array([[*(entry[name] for name in names), 1] for entry in sizes], np.float64)
+    fitted = _fitted(names, sizes, found)
+    for term in quotients if fitted is None else ():
+        fitted = fitted or _fitted([term], sizes, found)
+    return fitted
+
+
+def _fitted(terms: Sequence[Term], sizes: Sequence[Mapping[str, int]], found: Sequence[int]) -> Count | None:
+    matrix = np.array([[*(_size(term, entry) for term in terms), 1] for entry in sizes], np.float64)
     solved = np.rint(np.linalg.lstsq(matrix, np.array(found, np.float64), rcond=None)[0]).astype(int)
-    factors = {name: int(factor) for name, factor in zip(names, solved, strict=False)}
-    count = Count(tuple((name, factor) for name, factor in factors.items() if factor), int(solved[-1]))
+    factors = [(term, int(factor)) for term, factor in zip(terms, solved, strict=False)]
+    count = Count(tuple((term, factor) for term, factor in factors if factor), int(solved[-1]))
     return count if all(count.at(entry) == value for entry, value in zip(sizes, found, strict=True)) else None
 
 
 def parse_count(text: str, known: Mapping[str, object]) -> Count | None:
     """The count of a text like `past + 2 * new + 1`; None if it is no sum of known dimensions and numbers."""
-    terms: dict[str, int] = {}
+    terms: dict[Term, int] = {}
     offset = 0
     for part in text.split("+"):
         found = _TERM.fullmatch(part.strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qglow.core.types import ElementType, TensorType
@@ -35,6 +35,10 @@ class CountedGraph:
         if value not in self._counts:
             self._counts[value] = self._samples.counts(value)
         return self._counts[value]
+
+    def note(self, value: Value, known: Mapping[int, Count]) -> None:
+        """Note sizes of some axes of a result that follow from those of operands."""
+        self._samples.note(value, known)
 
     def counted(self, value: Value) -> list[int]:
         """Axes whose size depends on the call."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qglow.core.types import Array, Shape
-from qglow.counts.count import Count
+from qglow.counts.count import Count, Quotient, Term
 from qglow.counts.fillers import (
     CountedPlaces,
     Filler,
@@ -22,22 +22,40 @@ from qglow.counts.fillers import (
 _MOST = 2**40
 """More places than any tensor has along an axis."""
 _MOST_AXES = 64
+_MOST_WITHIN = 16
 INTEGERS = ("int32", "int64")
 """Types of places."""
 
 
 def count_to_plain(count: Count) -> list[Any]:
-    """Plain data: the offset, then pairs of a dimension and its factor."""
-    return [count.offset, *([name, factor] for name, factor in count.terms)]
+    """Plain data: the offset, then pairs of a term and its factor; a quotient is [count, divisor]."""
+    return [count.offset, *([_term_to_plain(term), factor] for term, factor in count.terms)]
 
 
-def count_from_plain(plain: Any, known: Mapping[str, object]) -> Count:
-    """The inverse of `count_to_plain`. Raises TypeError and ValueError for what is no sum of `known`."""
+def _term_to_plain(term: Term) -> Any:
+    return [count_to_plain(term.count), term.divisor] if isinstance(term, Quotient) else term
+
+
+def count_from_plain(plain: Any, known: Mapping[str, object], within: int = _MOST_WITHIN) -> Count:
+    """The inverse of `count_to_plain`. Raises TypeError and ValueError for what is no sum of `known`.
+
+    within: most quotients that may be one within the other.
+    """
     offset, *terms = plain
-    found = Count(tuple((str(name), _whole(factor)) for name, factor in terms), _whole(offset))
-    if not all(name in known for name, _ in found.terms):
+    read = ((_term_from_plain(term, known, within), _whole(factor)) for term, factor in terms)
+    found = Count(tuple(read), _whole(offset))
+    if not found.dimensions <= set(known):
         raise ValueError(f"{found} is no sum of the dimensions {', '.join(known)}")
     return found
+
+
+def _term_from_plain(plain: Any, known: Mapping[str, object], within: int) -> Term:
+    if isinstance(plain, str):
+        return plain
+    count, divisor = plain
+    if _whole(divisor) < 1 or not within:
+        raise ValueError(f"{divisor} divides no size")
+    return Quotient(count_from_plain(count, known, within - 1), divisor)
 
 
 def filler_to_plain(filler: Filler) -> dict[str, Any]:

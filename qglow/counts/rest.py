@@ -36,6 +36,10 @@ def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: 
         return Rest.FINITE if known else Rest.ANY
     if neutral == -math.inf and node.operator.distributes_along(types) == axis:
         return Rest.ZERO  # shares of e ** -inf
+    if neutral == -math.inf:
+        return Rest.ANY
+    if _is_seen_by_windows(node, axis):
+        return Rest.ANY  # the first windows behind the live ones may see live places
     if node.operator.moves_elements and not node.operator.adds_values:
         return operand
     if node.operator.is_border and node.operator.dequantizes:
@@ -43,6 +47,11 @@ def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: 
     if operand is Rest.ZERO and node.operator.keeps_zeros and _all_reach(node, axis):
         return Rest.ZERO
     return Rest.ANY
+
+
+def _is_seen_by_windows(node: Node, axis: int) -> bool:
+    window = node.operator.window(node.input_types())
+    return window is not None and axis >= 2 and window.kernel[axis - 2] > 1
 
 
 def _is_chosen_from(node: Node, table: Value) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, TensorType
-from qglow.counts.count import Count, fitted_count
+from qglow.counts.count import Count, Quotient, fitted_count
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value
 
@@ -30,6 +30,7 @@ class AlignedGraphs:
         """Raises UnsupportedError where graphs have other nodes, not only other sizes."""
         self._graphs = graphs
         self._sizes = [entry.sizes for entry in graphs]
+        self._quotients: list[Quotient] = []
         self._nodes = self._aligned()
         self._values = self._aligned_values()
 
@@ -46,24 +47,44 @@ class AlignedGraphs:
     def counts(self, value: Value) -> tuple[Count, ...]:
         """Sizes of the axes of a value of the largest graph. Raises UnsupportedError for other than sums."""
         if value not in self._counts:
-            self._counts[value] = self._fitted(value)
+            self._counts[value] = self._fitted(value, {})
         return self._counts[value]
 
     @cached_property
     def _counts(self) -> dict[Value, tuple[Count, ...]]:
         return {}
 
-    def _fitted(self, value: Value) -> tuple[Count, ...]:
+    def note(self, value: Value, known: Mapping[int, Count]) -> None:
+        """Note the sizes of some axes of a value of the largest graph, where other sizes have the same.
+
+        What follows may have sizes that are whole parts of sums only if these are noted.
+        """
+        extents = dict(enumerate(self._extents(value)))
+        fits = {
+            axis: count
+            for axis, count in known.items()
+            if [count.at(sizes) for sizes in self._sizes] == extents.get(axis)
+        }
+        for count in fits.values():
+            self._quotients = [*(q for q in count.quotients if q not in self._quotients), *self._quotients]
+        self._counts[value] = self._fitted(value, fits)
+
+    def _extents(self, value: Value) -> list[list[int]]:
+        """Sizes of every axis in each of the graphs."""
         shapes = [twin.type.shape for twin in self._values[value]]
         if len({len(shape) for shape in shapes}) > 1:
             raise UnsupportedError(f"the rank of '{value.name}' depends on sizes")
+        return [list(found) for found in zip(*shapes, strict=True)]
+
+    def _fit(self, found: Sequence[int]) -> Count | None:
+        return fitted_count(self._sizes, found, self._quotients)
+
+    def _fitted(self, value: Value, known: Mapping[int, Count]) -> tuple[Count, ...]:
         counts = []
-        for axis, found in enumerate(zip(*shapes, strict=True)):
-            count = fitted_count(self._sizes, found)
+        for axis, found in enumerate(self._extents(value)):
+            count = known.get(axis) or self._fit(found)
             if count is None:
-                raise UnsupportedError(
-                    f"axis {axis} of '{value.name}' is no sum of dimensions: {list(found)}"
-                )
+                raise UnsupportedError(f"axis {axis} of '{value.name}' is no sum of dimensions: {found}")
             counts.append(count)
         return tuple(counts)
 
@@ -87,7 +108,7 @@ class AlignedGraphs:
         """The first of the numbers that a constant counts, one after the other; None for other constants."""
         found = [_ascending(twin) for twin in self._values[value]]
         firsts = [first for first in found if first is not None]
-        return fitted_count(self._sizes, firsts) if len(firsts) == len(found) else None
+        return self._fit(firsts) if len(firsts) == len(found) else None
 
     def effect(self, node: Node, index: int, axis: int) -> AxisEffect | None:
         """The effect of an axis of an operand in all sizes; None where there is no single one."""
@@ -96,7 +117,7 @@ class AlignedGraphs:
 
     def first_place(self, node: Node, axis: int) -> Count | None:
         """Place that a part along an axis begins with; None if it is no sum of dimensions."""
-        return fitted_count(self._sizes, [twin.operator.first_place(axis) for twin in self._nodes[node]])
+        return self._fit([twin.operator.first_place(axis) for twin in self._nodes[node]])
 
     def attributes_change(self, node: Node) -> bool:
         """Whether attributes are others in other sizes."""

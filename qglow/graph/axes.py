@@ -23,6 +23,8 @@ class AxisEffect:
     neutral: float | None = None
     cuts: bool = False
     chosen: bool = False
+    added: int = -1
+    stride: int = 1
 
 
 def aligned_effect(axis: int, operand: Shape, result: Shape) -> AxisEffect:

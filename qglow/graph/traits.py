@@ -88,6 +88,11 @@ class SlidingWindow:
     pads: Pads
     dilations: Pair
 
+    def places(self, axis: int) -> tuple[int, int]:
+        """Places of padding less those of one window, along axis 2 or 3 of the image, and the stride."""
+        reach = self.dilations[axis - 2] * (self.kernel[axis - 2] - 1)
+        return self.pads[axis - 2] + self.pads[axis] - reach - 1, self.strides[axis - 2]
+
     def sees_image(self) -> bool:
         """Whether the padding is smaller than the window on each side."""
         reach = [dilation * (size - 1) for dilation, size in zip(self.dilations, self.kernel, strict=True)]
@@ -310,6 +315,21 @@ class Traits:
         """Operators that multiply the first operand by the second, and then add the third, as it does.
 
         None for an operator that does something else. (run-time counts)
+        """
+        return None
+
+    @property
+    def divided_sum(self) -> tuple[Any, tuple[int, ...]] | None:
+        """The operator whose result a mean divides by its number of elements, and their axes.
+
+        None for an operator that does something else. (run-time counts)
+        """
+        return None
+
+    def reduction_of_image(self, inputs: Types) -> Any | None:
+        """The reduction over all pixels that a pool with a single window is; None for others.
+
+        (run-time counts)
         """
         return None
 

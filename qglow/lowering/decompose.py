@@ -90,6 +90,17 @@ def decompose(graph: Graph, backend: Backend) -> None:
         waiting += reversed(parts)
 
 
+def decompose_node(graph: Graph, node: Node) -> bool:
+    """Replace one node, in place; False where its operator has no decomposition."""
+    rule = DECOMPOSITIONS.get(type(node.operator))
+    if rule is None:
+        return False
+    parts = rule(node.operator, Parts(node, graph))
+    node.inputs = ()
+    graph.nodes.replace(node, parts)
+    return True
+
+
 def is_table(node: Node) -> bool:
     """Whether a node is a function of one int8 operand with an int8 result: a table of 256 entries."""
     values = [node.inputs[0], *node.outputs] if node.operator.is_tabulated else []

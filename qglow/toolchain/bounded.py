@@ -15,7 +15,8 @@ from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Shape
 from qglow.counts import Count, SizedGraph, bounded_graph
-from qglow.graph.graph import Graph
+from qglow.graph.graph import Graph, Node
+from qglow.lowering.decompose import DECOMPOSITIONS, decompose_node
 from qglow.passes.share_tables import ShareTables
 from qglow.quantization.row_states import keep_rows_in_int8, scales_name
 from qglow.toolchain.bounded_inputs import BoundedInputs, ProgramSizes
@@ -91,7 +92,12 @@ class ResizableModel:
 
     def _bounded(self, taken: ProgramSizes) -> tuple[Graph, BoundedForm]:
         samples = [SizedGraph(entry, self._graph(taken, entry)) for entry in _samples(taken)]
+        if _has_strides(samples[0].graph):
+            between = {name: taken.sizes[name] * 3 // 4 for name in taken.open}
+            further = {**taken.sizes, **between}
+            samples.append(SizedGraph(further, self._graph(taken, further)))
         self._refuse_tail(samples[0].graph)
+        decompose_whole([entry.graph for entry in samples])
         made = bounded_graph(samples)
         known = [entry.sizes for entry in samples]
         shapes = self.dimensions.shapes
@@ -115,6 +121,7 @@ class ResizableModel:
             made.live,
             made.summed,
             made.loose,
+            made.windows,
         )
         return graph, form
 
@@ -196,3 +203,30 @@ def _samples(taken: ProgramSizes) -> list[dict[str, int]]:
     samples += [{**bound, name: bound[name] - 1 - place} for place, name in enumerate(open_ones)]
     samples += [{**bound, **{name: bound[name] // 2 - place for place, name in enumerate(open_ones)}}]
     return samples
+
+
+def decompose_whole(graphs: Sequence[Graph]) -> None:
+    """Decompose nodes that need all places along an axis whose size is not the same in all graphs.
+
+    graphs: the same model in several sizes. The sums that a normalization consists of do not need them.
+    """
+    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
+        if type(twins[0].operator) in DECOMPOSITIONS and _needs_whole(twins):
+            for graph, node in zip(graphs, twins, strict=True):
+                decompose_node(graph, node)
+
+
+def _needs_whole(twins: Sequence[Node]) -> bool:
+    for index, kinds in enumerate(zip(*(node.input_types() for node in twins), strict=False)):
+        shapes = [kind.shape for kind in kinds if kind is not None]
+        for axis, extents in enumerate(zip(*shapes, strict=False)):
+            node = twins[0]
+            if len(set(extents)) > 1 and node.operator.axis_effect(index, axis, node.input_types()) is None:
+                return True
+    return False
+
+
+def _has_strides(graph: Graph) -> bool:
+    """Whether windows of a graph move by more than one place, which takes one size more to explain."""
+    windows = (node.operator.window(node.input_types()) for node in graph.nodes)
+    return any(window is not None and max(window.strides) > 1 for window in windows)

@@ -150,7 +150,7 @@ def inputs_of(
                 raise UsageError(
                     f"dimension '{dimension}' of input '{name}' has no size: bind it, or bound it"
                 )
-            used |= {term for term, _ in count.terms} | {str(dimension)}
+            used |= count.dimensions | {str(dimension)}
             counts.append(count)
         inputs[name] = tuple(counts)
     for name in (*numbers, *totals):

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
+from qglow.core.printable import printable
 from qglow.core.types import Array, Dimension, Shape, TensorType
-from qglow.counts import Filler, GrownInput, LiveAxis, LivePlaces
+from qglow.counts import Count, Filler, GrownInput, LiveAxis, LivePlaces
 from qglow.display.blocks import Section, facts
 from qglow.display.lines import listed
 from qglow.lowering.live import LiveResults
@@ -34,7 +35,8 @@ class BoundedForm:
     inputs, outputs: types of those of its graph. counts: sizes of the outputs' axes. grown: outputs that
     continue an input. fillers: inputs that follow from sizes. constants: others, which a graph of the sizes
     of a call computes. live, summed: as those of the bounded graph, needed where it is compiled. loose:
-    inputs that may hold anything where they are not live.
+    inputs that may hold anything where they are not live. windows: how many places windows have, which is at
+    least one in a call.
     """
 
     taken: ProgramSizes
@@ -47,6 +49,7 @@ class BoundedForm:
     live: Mapping[str, tuple[LiveAxis, ...]] = field(default_factory=dict)
     summed: Mapping[str, str] = field(default_factory=dict)
     loose: frozenset[str] = frozenset()
+    windows: Sequence[Count] = ()
 
     @property
     def places(self) -> RunTimePlaces:
@@ -168,6 +171,7 @@ class BoundedExecutable(DelegatingExecutable):
             if key in filled:
                 filled.move_to_end(key)
                 return filled[key]
+        self._check_windows(program.form, sizes)
         kinds = program.executable.inputs
         made = {filler.name: filler.fill(sizes) for filler in program.fillers}
         made |= {
@@ -179,6 +183,15 @@ class BoundedExecutable(DelegatingExecutable):
             while len(filled) > KEPT:
                 filled.popitem(last=False)
         return made
+
+    def _check_windows(self, form: BoundedForm, sizes: Mapping[str, int]) -> None:
+        for count in form.windows:
+            if count.at(sizes) < 1:
+                shapes = self._dimensions.shapes(sizes)
+                asked = ", ".join(f"{printable(name)} {list(shape)}" for name, shape in shapes.items())
+                raise DataError(
+                    f"{asked} is too small: a convolution or pool has {count} places, one at least"
+                )
 
     @property
     def dimensions(self) -> BoundedInputs:

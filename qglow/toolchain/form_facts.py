@@ -100,6 +100,7 @@ def _form_to_plain(form: BoundedForm, tables: list[Array]) -> dict[str, Any]:
         "grown": {name: [one.input, one.axis, one.joined.name] for name, one in form.grown.items()},
         "fillers": [filler_to_plain(filler) for filler in form.fillers],
         "loose": sorted(form.loose),
+        "windows": _counts_to_plain(form.windows),
         "constants": parts,
     }
 
@@ -124,7 +125,11 @@ def _form_from_plain(
         for name, (number, starts, sizes) in plain["constants"].items()
     }
     loose = frozenset(str(name) for name in plain.get("loose", []))
-    return BoundedForm(taken, inputs, outputs, counts, grown, fillers, StoredConstants(tables), loose=loose)
+    windows = _counts_from_plain(plain.get("windows", []), bounds)
+    constants = StoredConstants(tables)
+    return BoundedForm(
+        taken, inputs, outputs, counts, grown, fillers, constants, loose=loose, windows=windows
+    )
 
 
 def _grown(

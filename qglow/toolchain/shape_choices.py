@@ -161,7 +161,7 @@ def _check_sums(read: Sequence[Mapping[str, Range | str]], named: Named, dimensi
         for dimension, count in zip(names, dimensions.inputs[name], strict=True):
             for ranges in read:
                 given = ranges.get(dimension) if isinstance(dimension, str) and _is_sum(dimension) else None
-                tops = {term: _top(ranges.get(term)) for term, _ in count.terms}
+                tops = {term: _top(ranges.get(term)) for term in count.dimensions}
                 if isinstance(given, tuple) and count.at(tops) != given[1]:
                     raise UsageError(f"'{name}': {dimension} is not {_shown(given)}", field="shapes")
 

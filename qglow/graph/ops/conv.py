@@ -102,19 +102,13 @@ class Conv(Bounded):
         return padded
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
-        """Images are apart, and so are pixels of windows of one; places behind an edge are as padding, zeros.
-
-        Only where the result has as many pixels along an axis as the image.
-        """
+        """Images are apart; windows that end behind the edge of one see zeros there."""
         if index or axis == 1:
             return None
         if axis == 0:
             return AxisEffect(0)
-        window, place = self.window(inputs), axis - 2
-        more = (window.kernel[place] - 1) * window.dilations[place]
-        if window.strides[place] != 1 or window.pads[place] + window.pads[2 + place] != more:
-            return None
-        return AxisEffect(axis, neutral=0.0 if more else None)
+        added, stride = self.window(inputs).places(axis)
+        return AxisEffect(axis, neutral=0.0 if self.pads[axis] else None, added=added, stride=stride)
 
     def constants_axis(self, inputs: Types) -> int | None:
         """The output channels."""

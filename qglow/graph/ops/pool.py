@@ -12,6 +12,7 @@ import numpy as np
 from qglow.core.types import Array, Shape, TensorType, float_type
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Operator, OperatorTypeError, Policy, Rescaled, SameAs, register, require
+from qglow.graph.ops.reduce import ReduceMax, ReduceMean
 from qglow.graph.ops.rules import Arrays, Movement, Types, float_operand, given, operand, parameters_of
 from qglow.graph.traits import ImageBorder, SlidingWindow
 from qglow.numerics.pool import (
@@ -65,6 +66,28 @@ class WindowPooling(Pooling):
         """The fields."""
         return SlidingWindow(self.kernel, self.strides, self.pads, self.dilations)
 
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Images and channels are apart; windows that end behind the edge see what has no effect there."""
+        if axis < 2 or self.ceil_mode:
+            return super().axis_effect(index, axis, inputs)
+        added, stride = self.window(inputs).places(axis)
+        if not self.pads[axis]:
+            return AxisEffect(axis, added=added, stride=stride)
+        outside = self._outside
+        return None if outside is None else AxisEffect(axis, outside, added=added, stride=stride)
+
+    def reduction_of_image(self, inputs: Types) -> ReduceMean | ReduceMax | None:
+        """The reduction over both axes, where the window is the whole image."""
+        window, shape = self.window(inputs), operand(inputs, 0, "x").shape
+        if window.kernel != shape[2:] or any(window.pads) or window.dilations != (1, 1):
+            return None
+        return ReduceMax((2, 3)) if self.moves_elements else ReduceMean((2, 3))
+
+    @property
+    def _outside(self) -> float | None:
+        """The number that padding is like; None where windows over the edge count fewer elements."""
+        raise NotImplementedError
+
     def passes_through(self, inputs: Types) -> bool:
         """A window of one pixel at every pixel."""
         return (*self.kernel, *self.strides) == (1, 1, 1, 1) and not any(self.pads)
@@ -96,6 +119,10 @@ class MaxPool(WindowPooling, Movement):
     pads: Pads = (0, 0, 0, 0)
     dilations: Pair = (1, 1)
     ceil_mode: bool = False
+
+    @property
+    def _outside(self) -> float:
+        return -math.inf
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.pool, float and int8 alike."""
@@ -138,6 +165,10 @@ class AveragePool(WindowPooling):
     ceil_mode: bool = False
     count_include_pad: bool = False
     dilations: Pair = (1, 1)
+
+    @property
+    def _outside(self) -> float | None:
+        return 0.0 if self.count_include_pad else None
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.pool."""

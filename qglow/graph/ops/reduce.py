@@ -43,7 +43,17 @@ class Reduction(Operator):
         gone = [normal_axis(one, rank) for one in self.axes]
         if axis not in gone:
             return AxisEffect(axis if self.keepdims else axis - sum(one < axis for one in gone))
-        return None if self.without_effect is None else AxisEffect(neutral=self.without_effect)
+        if self.without_effect is None or not self._counts_along(axis, gone, operand(inputs, 0, "x")):
+            return None
+        return AxisEffect(neutral=self.without_effect)
+
+    def _counts_along(self, axis: int, gone: Sequence[int], x: TensorType) -> bool:
+        """Whether elements keep their number in the order of a sum where fewer places of an axis count.
+
+        Float results depend on that order (rule 9 of the numeric contract), but for the largest and smallest.
+        """
+        ordered = x.is_float and math.isfinite(self.without_effect or 0.0)
+        return not ordered or all(x.shape[one] == 1 for one in gone if one < axis)
 
     def axis_after(self, axis: int) -> int:
         """The reduced axes before it are gone, unless they are kept."""
@@ -109,6 +119,11 @@ class ReduceMean(Reduction):
             return super().evaluate_quantized(inputs, input_types, output_types)
         result = mean_int8(given(inputs, 0), x_quant, y_quant, self.axes)
         return (result.reshape(output_types[0].shape),)
+
+    @property
+    def divided_sum(self) -> tuple[ReduceSum, tuple[int, ...]]:
+        """The sum over the same axes."""
+        return ReduceSum(self.axes, self.keepdims), self.axes
 
     def summed_elements(self, inputs: Types) -> int:
         """Number of elements along the axes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qglow.counts.count import Count, fitted_count, parse_count
+from qglow.counts.count import Count, Quotient, fitted_count, parse_count
 
 SIZES = [{"a": 16, "b": 24}, {"a": 15, "b": 24}, {"a": 16, "b": 22}, {"a": 8, "b": 11}]
 
@@ -37,3 +37,35 @@ def test_text_is_parsed() -> None:
 def test_counts_are_printed_as_sums() -> None:
     assert str(Count((("past", 1), ("new", 2)), 3)) == "past + 2 * new + 3"
     assert str(Count()) == "0"
+    assert str(Count((("past", 1),), -2)) == "past - 2"
+    assert str(Count((("past", 1),)).windows(-10, 5)) == "(past // 5) - 1"
+    assert str(Count((("past", 3), ("new", 1))).windows(1, 2)) == "((3 * past + new + 1) // 2) + 1"
+
+
+STEPS = st.lists(st.tuples(st.integers(-9, 5), st.integers(1, 6)), min_size=1, max_size=5)
+
+
+@given(STEPS, st.integers(1, 8), st.integers(0, 4), st.integers(0, 500), st.integers(0, 500))
+def test_windows_of_windows(steps: list[tuple[int, int]], factor: int, other: int, a: int, b: int) -> None:
+    count = Count(tuple((name, n) for name, n in (("a", factor), ("b", other)) if n), 2)
+    wanted = count.at({"a": a, "b": b})
+    for added, stride in steps:
+        count, wanted = count.windows(added, stride), (wanted + added) // stride + 1
+        assert count.at({"a": a, "b": b}) == wanted
+    assert count.dimensions <= {"a", "b"}
+
+
+def test_windows_of_windows_are_one_part_of_a_sum() -> None:
+    count = Count((("a", 1),))
+    for kernel, stride in ((10, 5), (3, 2), (3, 2), (2, 2)):
+        count = count.windows(-kernel, stride)
+    assert count == Count(((Quotient(Count((("a", 1),), 20), 40), 1),), -1)
+    assert Count((("a", 32),)).windows(-1, 2) == Count((("a", 16),))
+    assert Count((("a", 1),), 4).windows(-3, 1) == Count((("a", 1),), 2)
+
+
+def test_a_part_of_a_sum_is_found_again() -> None:
+    part = Count((("a", 1),)).windows(-3, 2)
+    found = [2 * part.at(sizes) + 1 for sizes in SIZES]
+    assert fitted_count(SIZES, found) is None
+    assert fitted_count(SIZES, found, part.quotients) == Count(((part.quotients[0], 2),), -1)

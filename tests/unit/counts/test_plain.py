@@ -21,6 +21,8 @@ from qglow.counts.fillers import (
 KNOWN = ("past", "new")
 NEW = Count((("new", 1),), 0)
 BOTH = Count((("new", 1), ("past", 1)), 2)
+PART = NEW.windows(-3, 2)
+WITHIN = Count((("past", 3), *PART.terms), 1).windows(1, 5)
 FILLERS = [
     LivePlaces("live", BOTH, 12, 3),
     JoinedPlaces("joined", ((Count((("past", 1),), 0), 8), (NEW, 4))),
@@ -28,7 +30,17 @@ FILLERS = [
     ShiftedPlaces("shifted", NEW, 4, 10),
     PlacesFromEnd("end", np.array([[-1, -2], [0, -3]], np.int64), BOTH),
     CountedPlaces("counted", NEW, BOTH, 16, "int32"),
+    NewPlace("part", PART),
+    NewPlace("within", WITHIN),
 ]
+
+
+def nested(depth: int) -> list[Any]:
+    """A count whose only term is a part of another one, many times."""
+    plain: list[Any] = [0, ["new", 1]]
+    for _ in range(depth):
+        plain = [0, [[plain, 2], 1]]
+    return plain
 
 
 @pytest.mark.parametrize("filler", FILLERS, ids=lambda filler: type(filler).__name__)
@@ -57,6 +69,11 @@ def test_a_filler_fills_the_same_when_it_is_read_again(filler: Filler) -> None:
         (5, {"dtype": "float32"}),
         (5, {"first": [0, ["width", 1]]}),
         (5, {"bound": -1}),
+        (6, {"count": [0, [[[0, ["new", 1]], 0], 1]]}),
+        (6, {"count": [0, [[[0, ["width", 1]], 2], 1]]}),
+        (6, {"count": [0, [[[0, ["new", 1]], 2.5], 1]]}),
+        (6, {"count": [0, [[[0, ["new", 1]]], 1]]}),
+        (6, {"count": nested(1000)}),
     ],
 )
 def test_forged_fillers_are_refused(index: int, change: dict[str, Any]) -> None:
