@@ -30,6 +30,7 @@ from qglow.counts.fillers import (
     ShiftedPlaces,
 )
 from qglow.counts.means import divide_sums, reduce_windows
+from qglow.counts.merges import Merges
 from qglow.counts.reals import dequantize_changing
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, rest_of
@@ -121,6 +122,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     work = _Work(samples)
     for node in list(samples.bound.nodes):
         work.convert(node)
+    work.check_outputs()
     graph, live, summed = samples.bound, work.live_axes(), work.summed_places()
     verify_graph(graph, "run-time counts")
     return BoundedGraph(
@@ -153,6 +155,7 @@ class _Work:
         self._samples = samples
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
+        self._merges = Merges(samples)
         self._filled: dict[Value, set[int]] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()
@@ -161,6 +164,12 @@ class _Work:
         for value in samples.bound.inputs:
             for axis in self.graph.counted(value):
                 self._rests[value, axis] = Rest.FINITE if value.type.is_quantized else Rest.ZERO
+
+    def check_outputs(self) -> None:
+        """Raise UnsupportedError for an output whose live places are not together."""
+        for value in self.graph.bound.outputs:
+            if any(self._merges.is_merged(value, axis) for axis in range(len(value.type.shape))):
+                raise UnsupportedError(f"output '{value.name}' has rows of several bounded dimensions")
 
     def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
         """Axes of each result whose places that are not live may be left out, the outermost first."""
@@ -198,7 +207,10 @@ class _Work:
         states = node.operator.states_shape or node.operator.follows_shape
         if self._samples.attributes_change(node) and not (cuts or states):
             raise _dependent(node, "its attributes are others for other sizes")
-        if not cuts and not states:
+        present = [value for value in node.inputs if value is not None]
+        if joined is not None and any(self._merges.is_merged(value, joined) for value in present):
+            raise _dependent(node, "it joins rows of several dimensions")
+        if not cuts:
             self._note_sizes(node, joined)
         reached: dict[int, Rest] = {}
         sources: dict[int, list[Place]] = {}
@@ -235,17 +247,23 @@ class _Work:
         """Note sizes of the axes of results that follow from one axis of an operand."""
         known: dict[int, Count] = {}
         for index, value, axis in self._counted_operands(node, joined):
-            effect = self._samples.effect(node, index, axis)
+            effect = self._effect_in_all(node, index, axis)
+            if effect is not None:
+                self._merges.note(node, index, axis, effect)
             if effect is not None and effect.axis is not None:
-                known[effect.axis] = self._following(value, axis, effect)
+                known[effect.axis] = self._following(node, value, axis, effect)
         for value in node.outputs:
-            self.graph.note(value, known)
+            self.graph.note(value, known, [axis for axis in known if self._merges.is_merged(value, axis)])
 
-    def _following(self, value: Value, axis: int, effect: AxisEffect) -> Count:
+    def _effect_in_all(self, node: Node, index: int, axis: int) -> AxisEffect | None:
+        """The effect of an axis in all sizes; None where there is no single one."""
+        return self._merges.effect(node, index, axis) or self._samples.effect(node, index, axis)
+
+    def _following(self, node: Node, value: Value, axis: int, effect: AxisEffect) -> Count:
         """Places that follow from those of an axis of an operand."""
-        count = self.graph.counts(value)[axis]
+        count = self.graph.counts(value)[axis].times(effect.factor)
         following = count.windows(effect.added, effect.stride)
-        if following != count:
+        if following != count and node.operator.window(node.input_types()) is not None:
             self.windows[following] = None
         return following
 
@@ -320,7 +338,7 @@ class _Work:
 
     def _effect(self, node: Node, index: int, axis: int) -> AxisEffect:
         """The effect of an axis. Raises UnsupportedError where all its places matter."""
-        effect = self._samples.effect(node, index, axis)
+        effect = self._effect_in_all(node, index, axis)
         value = self._operand(node, index)
         if effect is None and not index and self._has_one_factor(node):
             effect = AxisEffect(axis)
@@ -330,7 +348,7 @@ class _Work:
         if (
             effect.axis is not None
             and not effect.cuts
-            and self.graph.counts(node.output)[effect.axis] != self._following(value, axis, effect)
+            and self.graph.counts(node.output)[effect.axis] != self._following(node, value, axis, effect)
         ):
             raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
         return effect
@@ -400,6 +418,7 @@ class _Work:
             for place in self.graph.counted(value):
                 self._rests[masked, place] = self._rest(value, place)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
+            self._merges.copy(value, masked)
             self._filled[masked] = {axis, *self._filled.get(value, ())}
             self._reached[masked] = [
                 place for place in self.graph.counted(value) if place not in self._filled[masked]

@@ -71,6 +71,10 @@ class Count:
             size += factor * _size(term, sizes)
         return size
 
+    def times(self, factor: int) -> Count:
+        """The count of as many places for each one."""
+        return Count(tuple((term, own * factor) for term, own in self.terms), self.offset * factor)
+
     def windows(self, added: int, stride: int) -> Count:
         """Windows that move by `stride` over as many places: `(count + added) // stride + 1`.
 

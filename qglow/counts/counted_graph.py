@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from qglow.core.types import ElementType, TensorType
@@ -36,9 +36,9 @@ class CountedGraph:
             self._counts[value] = self._samples.counts(value)
         return self._counts[value]
 
-    def note(self, value: Value, known: Mapping[int, Count]) -> None:
+    def note(self, value: Value, known: Mapping[int, Count], merged: Collection[int]) -> None:
         """Note sizes of some axes of a result that follow from those of operands."""
-        self._samples.note(value, known)
+        self._samples.note(value, known, merged)
 
     def counted(self, value: Value) -> list[int]:
         """Axes whose size depends on the call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,8 +54,10 @@ class AlignedGraphs:
     def _counts(self) -> dict[Value, tuple[Count, ...]]:
         return {}
 
-    def note(self, value: Value, known: Mapping[int, Count]) -> None:
+    def note(self, value: Value, known: Mapping[int, Count], merged: Collection[int] = ()) -> None:
         """Note the sizes of some axes of a value of the largest graph, where other sizes have the same.
+
+        merged: axes that have other sizes in other graphs than places are to be computed.
 
         What follows may have sizes that are whole parts of sums only if these are noted.
         """
@@ -63,7 +65,7 @@ class AlignedGraphs:
         fits = {
             axis: count
             for axis, count in known.items()
-            if [count.at(sizes) for sizes in self._sizes] == extents.get(axis)
+            if axis in merged or [count.at(sizes) for sizes in self._sizes] == extents.get(axis)
         }
         for count in fits.values():
             self._quotients = [*(q for q in count.quotients if q not in self._quotients), *self._quotients]
@@ -109,6 +111,10 @@ class AlignedGraphs:
         found = [_ascending(twin) for twin in self._values[value]]
         firsts = [first for first in found if first is not None]
         return self._fit(firsts) if len(firsts) == len(found) else None
+
+    def twins(self, node: Node) -> Sequence[Node]:
+        """A node of the largest graph, and the same one in the others."""
+        return self._nodes[node]
 
     def effect(self, node: Node, index: int, axis: int) -> AxisEffect | None:
         """The effect of an axis of an operand in all sizes; None where there is no single one."""

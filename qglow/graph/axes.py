@@ -23,8 +23,14 @@ class AxisEffect:
     neutral: float | None = None
     cuts: bool = False
     chosen: bool = False
+    factor: int = 1
     added: int = -1
     stride: int = 1
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether the result has as many places along the axis as the operand."""
+        return (self.factor, self.added, self.stride) == (1, -1, 1)
 
 
 def aligned_effect(axis: int, operand: Shape, result: Shape) -> AxisEffect:
@@ -33,7 +39,19 @@ def aligned_effect(axis: int, operand: Shape, result: Shape) -> AxisEffect:
 
 
 def reshaped_effect(axis: int, operand: Shape, result: Shape) -> AxisEffect | None:
-    """The effect of an axis that a reshape leaves whole; None for one that it divides or merges."""
+    """The effect of an axis that a reshape leaves whole, or merges with, or divides into, axes behind it.
+
+    None where others in front of it are merged with it: its places are not together then.
+    """
     before = prod(operand[:axis])
-    found = (place for place, extent in enumerate(result) if extent == operand[axis])
-    return next((AxisEffect(place) for place in found if prod(result[:place]) == before), None)
+    places = [place for place in range(len(result)) if prod(result[:place]) == before]
+    whole = next((place for place in places if result[place] == operand[axis]), None)
+    if whole is not None:
+        return AxisEffect(whole)
+    if not places or 0 in operand:
+        return None
+    own, other = prod(operand[axis + 1 :]), prod(result[places[-1] + 1 :])
+    if own % other == 0:
+        return AxisEffect(places[-1], factor=own // other)
+    parts = other // own
+    return AxisEffect(places[-1], added=-parts, stride=parts) if other % own == 0 else None

@@ -66,5 +66,5 @@ def _count(user: Node, index: int, axis: int, found: Mapping[Value, LiveAxes]) -
     value = user.inputs[index]
     assert value is not None
     counts = {dict(found.get(output, ())).get(effect.axis) for output in user.outputs}
-    same = user.output.type.shape[effect.axis] == value.type.shape[axis] and effect.stride == 1
+    same = user.output.type.shape[effect.axis] == value.type.shape[axis] and effect.keeps_places
     return counts.pop() if len(counts) == 1 and same else None

@@ -88,7 +88,9 @@ def _origin(node: Node, axis: int) -> tuple[Value, int] | None:
             continue
         for place in range(len(value.type.shape)):
             effect = node.operator.axis_effect(index, place, node.input_types())
-            if effect is not None and effect.axis == axis and value.type.shape[place] > 1:
+            if effect is None or effect.axis != axis or not effect.keeps_places:
+                continue
+            if value.type.shape[place] > 1:
                 return value, place
     return None
 
@@ -115,7 +117,7 @@ def _place_behind(moved: list[Node], axis: int) -> int | None:
     """The place of an axis behind nodes that move elements, the last one first; None where it is merged."""
     for step in reversed(moved):
         effect = step.operator.axis_effect(0, axis, step.input_types())
-        if effect is None or effect.axis is None:
+        if effect is None or effect.axis is None or not effect.keeps_places:
             return None
         axis = effect.axis
     return axis

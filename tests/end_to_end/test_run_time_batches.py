@@ -9,6 +9,7 @@ import pytest
 from onnx import NodeProto, helper
 
 import qglow
+from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
 from qglow.runtime.executable import Executable
 from tests.runtimes import NATIVE_ISAS
@@ -140,3 +141,91 @@ def test_one_file_has_a_program_for_all_batches(tmp_path: Path) -> None:
     for batch in (1, 7):
         given = images(batch)
         assert loaded(given)["y"].tobytes() == one_by_one(own, given)["y"].tobytes()
+
+
+def encoder(length: int | str) -> qglow.Model:
+    """A layer of a transformer over tokens: products, attention with a mask, a normalization, a head."""
+    made = Network()
+    for name in ("q", "k", "v"):
+        made.add("MatMul", ["x", made.weight(16, 16)], f"{name}_rows")
+        made.add("Add", [f"{name}_rows", made.weight(16)], f"{name}_sum")
+        made.add("Reshape", [f"{name}_sum", "heads"], f"{name}_parts")
+    made.add("Transpose", ["q_parts"], "q", perm=[0, 2, 1, 3])
+    made.add("Transpose", ["k_parts"], "k", perm=[0, 2, 3, 1])
+    made.add("Transpose", ["v_parts"], "v", perm=[0, 2, 1, 3])
+    made.add("MatMul", ["q", "k"], "products")
+    made.add("Add", ["products", "mask"], "scores")
+    made.add("Softmax", ["scores"], "shares", axis=-1)
+    made.add("MatMul", ["shares", "v"], "mixed")
+    made.add("Transpose", ["mixed"], "turned", perm=[0, 2, 1, 3])
+    made.add("Reshape", ["turned", "whole"], "joined")
+    made.add("MatMul", ["joined", made.weight(16, 16)], "projected")
+    made.add("Add", ["projected", "x"], "residual")
+    made.add("LayerNormalization", ["residual", made.weight(16), made.weight(16)], "y", axis=-1)
+    made.add("Gather", ["y", "first"], "token", axis=1)
+    made.add("Gemm", ["token", made.weight(16, 5)], "logits")
+    made.weights |= {"heads": np.array([0, 0, 4, 4]), "whole": np.array([0, 0, 16])}
+    made.weights |= {"first": np.array(0)}
+    shapes = {"x": ("N", length, 16), "mask": ("N", 1, 1, length)}
+    model = tiny_model(made.nodes, shapes, ["y", "logits"], made.weights, opset=17)
+    return qglow.load_model(model.SerializeToString())
+
+
+def sentences(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    masked = np.where(random.random((batch, 1, 1, length)) < 0.2, -1e4, 0.0)
+    masked[..., 0] = 0.0
+    x = random.normal(size=(batch, length, 16))
+    return {"x": x.astype(np.float32), "mask": masked.astype(np.float32)}
+
+
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("form", ["float", "int8", "dynamic"])
+@pytest.mark.parametrize("length", [10, "T"])
+def test_batches_of_sentences_have_the_bits_of_their_own(length: int | str, form: str, isa: str) -> None:
+    """Rows of products are tokens of all sentences, those of each where both numbers are bounded."""
+    model = encoder(length)
+    source: qglow.Model | qglow.QuantizedModel = model
+    if form == "int8":
+        source = model.quantize(model.profile(sentences(8, 10)), repair=False, check=False)
+    elif form == "dynamic":
+        fixed = {name: array.shape for name, array in sentences(1, 10).items()}
+        source = model.at(fixed).quantize(dynamic=True, check=False)
+    bounds = {"N": 9, "T": 14} if length == "T" else {"N": 9}
+    program, own = source.compile(bounds=bounds, isa=isa), source.compile(isa=isa)
+    for batch, count in ((9, 14), (4, 10), (1, 3), (7, 1)) if length == "T" else ((9, 10), (4, 10), (1, 10)):
+        given = sentences(batch, count)
+        wanted, found = own(given), program(given)
+        assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted), (batch, count)
+
+
+ROWS = node("Reshape", ["x", "rows"], ["r"])
+COMBINED = "combines the N by T places along axis 0 of 'r'"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("Reshape", ["x", "rows"], ["y"])], "output 'y' has rows of several bounded dimensions"),
+        ([ROWS, node("ReduceSum", ["r", "zero"], ["y"], name="sum")], f"node 'sum' .*{COMBINED}"),
+        ([ROWS, node("Softmax", ["r"], ["y"], axis=0, name="shares")], f"node 'shares' .*{COMBINED}"),
+        (
+            [ROWS, node("Concat", ["r", "r"], ["y"], axis=0, name="both")],
+            "node 'both' .*joins rows of several",
+        ),
+        (
+            [
+                ROWS,
+                node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+                node("Shape", ["t"], ["turned"]),
+                node("Reshape", ["r", "turned"], ["y"], name="other"),
+            ],
+            "node 'other' .*needs all N places",
+        ),
+    ],
+)
+def test_rows_of_two_dimensions_are_only_divided_again(nodes: list[NodeProto], message: str) -> None:
+    constants = {"rows": np.array([-1, 4]), "zero": np.array([0])}
+    made = tiny_model(nodes, {"x": ("N", "T", 4)}, ["y"], constants, opset=17)
+    with pytest.raises(UnsupportedError, match=message):
+        qglow.load_model(made.SerializeToString()).compile(bounds={"N": 12, "T": 16})

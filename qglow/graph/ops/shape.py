@@ -42,7 +42,7 @@ class Reshape(Movement):
         return (given(inputs, 0).reshape(self.shape),)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
-        """The axis of the same size with as many elements in front of it."""
+        """The axis of the result with as many elements in front of it."""
         return reshaped_effect(axis, operand(inputs, 0, "x").shape, self.shape)
 
     def passes_through(self, inputs: Types) -> bool:
