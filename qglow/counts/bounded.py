@@ -19,7 +19,7 @@ import numpy as np
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.counts.borders import join_borders
-from qglow.counts.count import Count
+from qglow.counts.count import Count, sum_of
 from qglow.counts.counted_graph import CountedGraph, Counts
 from qglow.counts.fillers import (
     CountedPlaces,
@@ -210,8 +210,7 @@ class _Work:
         present = [value for value in node.inputs if value is not None]
         if joined is not None and any(self._merges.is_merged(value, joined) for value in present):
             raise _dependent(node, "it joins rows of several dimensions")
-        if not cuts:
-            self._note_sizes(node, joined)
+        self._note_sizes(node, joined)
         reached: dict[int, Rest] = {}
         sources: dict[int, list[Place]] = {}
         wanted: list[tuple[int, int, float]] = []
@@ -252,6 +251,8 @@ class _Work:
                 self._merges.note(node, index, axis, effect)
             if effect is not None and effect.axis is not None:
                 known[effect.axis] = self._following(node, value, axis, effect)
+        if joined is not None:
+            known[joined] = sum_of([self.graph.counts(v)[joined] for v in node.inputs if v is not None])
         for value in node.outputs:
             self.graph.note(value, known, [axis for axis in known if self._merges.is_merged(value, axis)])
 

@@ -110,15 +110,16 @@ def fitted_count(
     """The count that has the values `found` where dimensions have these sizes; None if there is none.
 
     `sizes` has more entries than dimensions, affinely independent ones. quotients: terms of which one may
-    take the place of the dimensions; the first that fits is taken.
+    take the place of the dimensions. None also where several of them fit: other sizes may tell them apart.
     """
     if len(set(found)) == 1:
         return Count((), found[0])
     names = [name for name in sizes[0] if len({entry[name] for entry in sizes}) > 1]
     fitted = _fitted(names, sizes, found)
-    for term in quotients if fitted is None else ():
-        fitted = fitted or _fitted([term], sizes, found)
-    return fitted
+    if fitted is not None:
+        return fitted
+    others = {count for term in quotients if (count := _fitted([term], sizes, found)) is not None}
+    return others.pop() if len(others) == 1 else None
 
 
 def _fitted(terms: Sequence[Term], sizes: Sequence[Mapping[str, int]], found: Sequence[int]) -> Count | None:
@@ -127,6 +128,17 @@ def _fitted(terms: Sequence[Term], sizes: Sequence[Mapping[str, int]], found: Se
     factors = [(term, int(factor)) for term, factor in zip(terms, solved, strict=False)]
     count = Count(tuple((term, factor) for term, factor in factors if factor), int(solved[-1]))
     return count if all(count.at(entry) == value for entry, value in zip(sizes, found, strict=True)) else None
+
+
+def sum_of(counts: Iterable[Count]) -> Count:
+    """The count of the places of several together."""
+    terms: dict[Term, int] = {}
+    offset = 0
+    for count in counts:
+        offset += count.offset
+        for term, factor in count.terms:
+            terms[term] = terms.get(term, 0) + factor
+    return Count(tuple((term, factor) for term, factor in terms.items() if factor), offset)
 
 
 def parse_count(text: str, known: Mapping[str, object]) -> Count | None:

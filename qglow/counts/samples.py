@@ -55,18 +55,19 @@ class AlignedGraphs:
         return {}
 
     def note(self, value: Value, known: Mapping[int, Count], merged: Collection[int] = ()) -> None:
-        """Note the sizes of some axes of a value of the largest graph, where other sizes have the same.
+        """Note sizes of some axes of a value of the largest graph, but for a number that is the same in all.
 
-        merged: axes that have other sizes in other graphs than places are to be computed.
-
-        What follows may have sizes that are whole parts of sums only if these are noted.
+        What follows may have sizes that are whole parts of sums only if these are noted. merged: axes that
+        have other sizes in other graphs than places are to be computed.
         """
-        extents = dict(enumerate(self._extents(value)))
-        fits = {
-            axis: count
-            for axis, count in known.items()
-            if axis in merged or [count.at(sizes) for sizes in self._sizes] == extents.get(axis)
-        }
+        extents = self._extents(value)
+        fits = {axis: count for axis, count in known.items() if axis in merged}
+        for axis, count in known.items():
+            if axis in fits or axis >= len(extents) or not count.quotients:
+                continue  # sums of dimensions are found without help
+            more = {size - count.at(sizes) for size, sizes in zip(extents[axis], self._sizes, strict=True)}
+            if len(more) == 1:
+                fits[axis] = Count(count.terms, count.offset + more.pop())
         for count in fits.values():
             self._quotients = [*(q for q in count.quotients if q not in self._quotients), *self._quotients]
         self._counts[value] = self._fitted(value, fits)

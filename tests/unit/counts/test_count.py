@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qglow.counts.count import Count, Quotient, fitted_count, parse_count
+from qglow.counts.count import Count, Quotient, fitted_count, parse_count, sum_of
 
 SIZES = [{"a": 16, "b": 24}, {"a": 15, "b": 24}, {"a": 16, "b": 22}, {"a": 8, "b": 11}]
 
@@ -69,3 +69,20 @@ def test_a_part_of_a_sum_is_found_again() -> None:
     found = [2 * part.at(sizes) + 1 for sizes in SIZES]
     assert fitted_count(SIZES, found) is None
     assert fitted_count(SIZES, found, part.quotients) == Count(((part.quotients[0], 2),), -1)
+
+
+def test_several_parts_that_fit_are_told_apart_by_none() -> None:
+    first, second = (Count((("a", 1),), offset).windows(-1, 64).quotients[0] for offset in (60, 61))
+    sizes = [{"a": a} for a in (640, 639, 320, 480)]
+    found = [first.at(entry) for entry in sizes]
+    assert found == [second.at(entry) for entry in sizes]
+    assert fitted_count(sizes, found, [first]) == Count(((first, 1),))
+    assert fitted_count(sizes, found, [first, second]) is None
+
+
+def test_places_of_several_are_summed() -> None:
+    part = Count((("a", 1),)).windows(-3, 2)
+    counts = [part, Count((("a", 2), ("b", 1)), 3), Count((("b", -1),), -1)]
+    for a, b in ((5, 3), (16, 8)):
+        assert sum_of(counts).at({"a": a, "b": b}) == sum(count.at({"a": a, "b": b}) for count in counts)
+    assert sum_of(counts).dimensions == {"a"}
