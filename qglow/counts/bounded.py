@@ -155,7 +155,7 @@ class _Work:
         self._samples = samples
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
-        self._merges = Merges(samples)
+        self._merges = Merges(samples, self.graph.counts)
         self._filled: dict[Value, set[int]] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()

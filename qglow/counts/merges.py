@@ -7,10 +7,12 @@ itself, until another reshape divides it into the same two axes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from qglow.core.errors import UnsupportedError
 from qglow.counts.count import Count
+from qglow.counts.counted_graph import Counts
 from qglow.counts.samples import AlignedGraphs
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Node, Value
@@ -28,8 +30,9 @@ class Merged:
 class Merges:
     """Knowledge of merged axes of values of the bound's graph."""
 
-    def __init__(self, samples: AlignedGraphs) -> None:
-        self._samples = samples
+    def __init__(self, samples: AlignedGraphs, counts: Callable[[Value], Counts]) -> None:
+        """Take counts of operands, of values that conversions added too."""
+        self._samples, self._counts = samples, counts
         self._merged: dict[tuple[Value, int], Merged] = {}
 
     def is_merged(self, value: Value, axis: int) -> bool:
@@ -54,7 +57,7 @@ class Merges:
         assert value is not None, "the axis is that of an operand"
         merged = self._merged.get((value, axis))
         if merged is None and effect.axis is not None and self._is_merge(node, value, axis):
-            outer, inner = self._samples.counts(value)[axis : axis + 2]
+            outer, inner = self._counts(value)[axis : axis + 2]
             merged = Merged(outer, inner, value.type.shape[axis + 1])
         elif merged is None or (node.operator.states_shape and not effect.keeps_places):
             return
@@ -76,7 +79,7 @@ class Merges:
         """Whether a reshape merges a counted axis with the one behind it, in all sizes."""
         if not node.operator.states_shape:
             return False
-        counts = self._samples.counts(value)
+        counts = self._counts(value)
         if len(counts) < axis + 2 or counts[axis].is_constant or counts[axis + 1].is_constant:
             return False
         for twin in self._samples.twins(node):

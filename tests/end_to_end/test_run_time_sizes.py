@@ -241,3 +241,26 @@ def test_other_peoples_decoder_with_a_cache() -> None:
     empty = np.zeros((1, 4, 0, 16), np.float32)
     whole = model.compile()({**inputs(0, 24), **dict.fromkeys(states, empty)})["logits"]
     assert np.concatenate(logits, 1).tobytes() == whole.tobytes()
+
+
+def test_rows_of_a_cache_are_repeated_for_groups_of_heads(tmp_path: Path) -> None:
+    """Keys that a cache and new ones are joined to, moved together, are reshaped (grouped heads)."""
+    nodes = [
+        node("Concat", ["past", "x"], ["present"], axis=2),
+        node("Unsqueeze", ["present", "two"], ["apart"]),
+        node("Shape", ["apart"], ["shape"]),
+        node("Mul", ["shape", "thrice"], ["wide"]),
+        node("Expand", ["apart", "wide"], ["repeated"]),
+        node("Reshape", ["repeated", "heads"], ["keys"]),
+        node("ReduceSum", ["keys", "two"], ["y"], keepdims=0),
+    ]
+    constants = {"two": np.array([2]), "thrice": np.array([1, 1, 3, 1, 1]), "heads": np.array([0, 6, -1, 4])}
+    shapes = {"past": (1, 2, "past_size", 4), "x": (1, 2, "new", 4)}
+    made = tiny_model(nodes, shapes, ["y", "present"], constants, opset=17)
+    model = qglow.load_model(save(made, tmp_path))
+    bounded, own = model.compile(bounds={"past_size": 16, "new": 8}), model.compile()
+    random = np.random.default_rng(0)
+    for past, new in ((16, 8), (5, 3), (0, 1)):
+        sizes = {"past": past, "x": new}
+        inputs = {n: random.normal(size=(1, 2, size, 4)).astype(np.float32) for n, size in sizes.items()}
+        assert same(bounded(inputs), own(inputs)), (past, new)
