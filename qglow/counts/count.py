@@ -24,9 +24,7 @@ class Quotient:
 
     def __str__(self) -> str:
         text = str(self.count)
-        return (
-            f"({text} // {self.divisor})" if self.count.shown == (text,) else f"(({text}) // {self.divisor})"
-        )
+        return f"({text} // {self.divisor})" if " " not in text else f"(({text}) // {self.divisor})"
 
 
 Term = str | Quotient
@@ -47,11 +45,15 @@ class Count:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The dimension that the size tells, if it is that of one alone."""
-        if len(self.terms) != 1 or self.terms[0][1] != 1:
+        """The dimension that the size tells, if it is a multiple of one alone, but for a number."""
+        if len(self.terms) != 1 or self.terms[0][1] < 1:
             return ()
         term = self.terms[0][0]
         return () if isinstance(term, Quotient) else (term,)
+
+    def told(self, size: int) -> int:
+        """Size of the dimension that is shown, where the count is `size`; other sizes are rounded down."""
+        return (size - self.offset) // self.terms[0][1]
 
     @property
     def quotients(self) -> tuple[Quotient, ...]:

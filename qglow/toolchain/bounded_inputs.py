@@ -92,7 +92,7 @@ class BoundedInputs:
                 raise DataError(f"input '{name}' has shape {shape}, the program wants {_text(counts)}")
             for count, size in zip(counts, shape, strict=True):
                 for dimension in count.shown:
-                    found.setdefault(dimension, size - count.offset)
+                    found.setdefault(dimension, count.told(size))
         for dimension in self.bounds:
             given, bound = found.get(dimension), self.bounds[dimension][-1]
             if given is None or not (given == bound or 0 <= given < bound > 1):

@@ -19,6 +19,7 @@ from tests.unit.importer.tiny import save, tiny_model
 node = helper.make_node
 RANDOM = np.random.default_rng(0)
 FORMS = ("float", "int8")
+NEAREST = {"mode": "nearest", "nearest_mode": "floor"}
 
 
 def weights(**shapes: tuple[int, ...]) -> dict[str, Array]:
@@ -45,7 +46,7 @@ def made(
 
 def check(
     model: qglow.Model | qglow.QuantizedModel,
-    bounds: Mapping[str, int],
+    bounds: Mapping[str, int | str],
     shapes: Sequence[Sequence[int]],
     isa: str = "generic",
 ) -> None:
@@ -143,6 +144,30 @@ def test_images_of_any_height_and_width(form: str, isa: str, tmp_path: Path) -> 
     model = made(tmp_path, form, nodes, ("N", 3, "H", "W"), constants, (2, 3, 40, 40), outputs)
     shapes = [(2, 3, 48, 40), (1, 3, 33, 40), (2, 3, 17, 23), (1, 3, 5, 9)]
     check(model, {"N": 8, "H": 48, "W": 40}, shapes, isa)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_images_of_multiples_of_a_number(form: str, tmp_path: Path) -> None:
+    """Halves that are doubled again fit what they are joined with (U-Net, and necks of detectors)."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], pads=[1] * 4),
+        node("Conv", ["c0", "w1"], ["c1"], strides=[2, 2], pads=[1] * 4),
+        node("Relu", ["c1"], ["r1"]),
+        node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Resize", ["p1", "", "twice"], ["u1"], coordinate_transformation_mode="asymmetric", **NEAREST),
+        node("Concat", ["u1", "r1"], ["j1"], axis=1),
+        node("Resize", ["j1", "", "twice"], ["u0"], mode="nearest"),
+        node("Concat", ["u0", "c0"], ["j0"], axis=1),
+        node("Conv", ["j0", "w2"], ["y"], pads=[1] * 4),
+    ]
+    constants = weights(w0=(4, 3, 3, 3), w1=(8, 4, 3, 3), w2=(2, 20, 3, 3))
+    constants["twice"] = np.array([1, 1, 2, 2], np.float32)
+    model = made(tmp_path, form, nodes, ("N", 3, "H", "W"), constants, (1, 3, 24, 24))
+    bounds = {"N": 1, "h": 10, "w": 9, "H": "4 * h", "W": "4 * w"}
+    check(model, bounds, [(1, 3, 40, 36), (1, 3, 12, 28), (1, 3, 4, 4)])
+    program = model.compile(bounds=bounds)
+    with pytest.raises(DataError, match=r"input 'x' has shape \(1, 3, 42, 36\), .* \[N, 3, 4 \* h, 4 \* w\]"):
+        program({"x": np.zeros((1, 3, 42, 36), np.float32)})
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -84,9 +84,13 @@ class ResizeNearest(Movement):
         return (np.array(x),)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
-        """Places of axes that are not resized are apart."""
+        """Places of axes that are not resized are apart, and those of an axis that repeats each of them."""
         x = operand(inputs, 0, "x").shape
-        return _apart(x, self.sizes, axis, resampled(x, self.sizes, self.scales, self.coordinates))
+        indices = dict(self.indices(x)).get(axis)
+        factor, left = divmod(self.sizes[axis], x[axis])
+        if indices is None or left or not np.array_equal(indices, np.arange(self.sizes[axis]) // factor):
+            return _apart(x, self.sizes, axis, resampled(x, self.sizes, self.scales, self.coordinates))
+        return AxisEffect(axis, factor=factor)
 
     def scales_along(self, axis: int) -> bool:
         """The planes of an image are resized one by one."""

@@ -80,6 +80,12 @@ def test_several_parts_that_fit_are_told_apart_by_none() -> None:
     assert fitted_count(sizes, found, [first, second]) is None
 
 
+def test_a_multiple_tells_its_dimension() -> None:
+    count = Count((("a", 32),), 5)
+    assert count.shown == ("a",) and count.told(count.at({"a": 7})) == 7 and count.told(230) == 7
+    assert Count((("a", -1),)).shown == Count((("a", 1),)).windows(-3, 2).shown == ()
+
+
 def test_places_of_several_are_summed() -> None:
     part = Count((("a", 1),)).windows(-3, 2)
     counts = [part, Count((("a", 2), ("b", 1)), 3), Count((("b", -1),), -1)]
