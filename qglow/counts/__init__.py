@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qglow.counts.bounded import BoundedGraph, ComputedConstant, GrownInput, LiveAxis, bounded_graph
+from qglow.counts.bounded import bounded_graph
+from qglow.counts.bounded_form import BoundedGraph, ComputedConstant, GrownInput, LiveAxis
 from qglow.counts.count import Count, parse_count
 from qglow.counts.fillers import Filler, LivePlaces
 from qglow.counts.plain import (
@@ -14,6 +15,7 @@ from qglow.counts.plain import (
     sizes_from_plain,
 )
 from qglow.counts.samples import SizedGraph
+from qglow.counts.twins import twins_of
 
 __all__ = [
     "BoundedGraph",
@@ -32,4 +34,5 @@ __all__ = [
     "filler_to_plain",
     "parse_count",
     "sizes_from_plain",
+    "twins_of",
 ]

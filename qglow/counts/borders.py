@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, constant
 from qglow.graph.ops.shape import Concat
 from qglow.graph.rewriting import operand
@@ -20,7 +21,7 @@ def join_borders(graphs: Sequence[Graph]) -> None:
     graphs: the same model in several sizes, all of which are changed alike. The border then lies behind the
     live places, wherever these end. A shift of tokens by one, as in MobileBERT, is a slice and such a border.
     """
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
+    for twins in twins_of(graphs):
         borders = {_border(node) for node in twins}
         border = borders.pop()
         if borders or border is None:

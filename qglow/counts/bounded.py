@@ -11,21 +11,19 @@ and what follows the live ones adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
-from qglow.core.types import Array, ElementType, TensorType
+from qglow.core.types import ElementType, TensorType
 from qglow.counts.borders import join_borders
+from qglow.counts.bounded_form import BoundedGraph, ComputedConstant, GrownInput, LiveAxis
 from qglow.counts.count import Count, sum_of
-from qglow.counts.counted_graph import CountedGraph, Counts
+from qglow.counts.counted_graph import CountedGraph
 from qglow.counts.fillers import (
     CountedPlaces,
-    Filler,
     JoinedPlaces,
-    NewPlace,
     PlacesFromEnd,
     ShiftedPlaces,
 )
@@ -37,70 +35,11 @@ from qglow.counts.rest import Rest, at_least, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
 from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
-from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.graph import Node, Value, constant
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import quantize_by
-
-
-@dataclass(frozen=True, eq=False)
-class GrownInput:
-    """An input that an output continues along an axis. joined: filler of the places that are gathered."""
-
-    input: str
-    axis: int
-    joined: JoinedPlaces
-
-    @property
-    def first(self) -> NewPlace:
-        """The filler instead of it where new places are written behind the live ones of the input."""
-        return NewPlace(self.joined.name, self.joined.parts[0][0])
-
-
-@dataclass(frozen=True)
-class LiveAxis:
-    """An axis of which only the first places matter; `count`: input with their number, int64 [1]."""
-
-    axis: int
-    count: str
-
-
-@dataclass(frozen=True, eq=False)
-class ComputedConstant:
-    """A constant that sizes change. kind: its type in the bound's graph. counts: those of its axes.
-
-    arrays: its data in each of the graphs that were given.
-    """
-
-    kind: TensorType
-    counts: Counts
-    arrays: Sequence[Array]
-
-
-@dataclass(frozen=True, eq=False)
-class BoundedGraph:
-    """A graph of the bound. inputs, outputs: counts of the axes, by name.
-
-    fillers: inputs that follow from sizes. computed: inputs that are constants of a graph of the size of a
-    call; places that are not live are zeros. grown: outputs that are an
-    input followed by others along an axis, which leaves the input's live places as they are. live: results of
-    which places that are not live need not be computed, since nothing relies on what they hold; loose: inputs
-    of which the same is true. summed: sums
-    of products of which only the first terms matter, and the input with their number, int64 [1]. windows:
-    how many places windows have, which is at least one in a call.
-    """
-
-    graph: Graph
-    inputs: Mapping[str, Counts]
-    outputs: Mapping[str, Counts]
-    fillers: Sequence[Filler]
-    computed: Mapping[str, ComputedConstant]
-    grown: Mapping[str, GrownInput]
-    live: Mapping[str, tuple[LiveAxis, ...]]
-    summed: Mapping[str, str]
-    loose: frozenset[str]
-    windows: tuple[Count, ...]
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:

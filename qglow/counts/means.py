@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from qglow.core.types import QUANTIZED_BITS, Array, ElementType, Quantization
+from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Div, Mul
@@ -32,7 +33,7 @@ def divide_sums(graphs: Sequence[Graph]) -> None:
     is that quotient (rule 9 of the numeric contract), and one of int8 (rule 6) is computed in float32 numbers
     that hold its integers. The numbers of places are constants of int64.
     """
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
+    for twins in twins_of(graphs):
         sums = [found for node in twins if (found := _sum(node)) is not None]
         extents = [
             tuple(operand(node, 0).type.shape[axis] for axis in axes)
@@ -51,9 +52,10 @@ def divide_sums(graphs: Sequence[Graph]) -> None:
 
 def reduce_windows(graphs: Sequence[Graph]) -> None:
     """Turn pools whose only window is the whole image into reductions, where sizes decide the image."""
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
-        found = [node.operator.reduction_of_image(node.input_types()) for node in twins]
-        if None not in found and len({operand(node, 0).type.shape for node in twins}) > 1:
+    for twins in twins_of(graphs):
+        known = (node.operator.reduction_of_image(node.input_types()) for node in twins)
+        found: list[Operator] = [reduction for reduction in known if reduction is not None]
+        if len(found) == len(twins) and len({operand(node, 0).type.shape for node in twins}) > 1:
             for node, reduction in zip(twins, found, strict=True):
                 node.operator = reduction
 

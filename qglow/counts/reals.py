@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import dequantize_by
@@ -18,7 +19,7 @@ def dequantize_changing(graphs: Sequence[Graph]) -> None:
     graphs: the same model in several sizes, all of which are changed alike. Rows of a table of positions that
     is stored in int8 are such integers.
     """
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
+    for twins in twins_of(graphs):
         found = [reals for node in twins if (reals := _reals(node)) is not None]
         if len(found) == len(twins) and len({(reals.shape, reals.tobytes()) for reals in found}) > 1:
             for graph, node, reals in zip(graphs, twins, found, strict=True):

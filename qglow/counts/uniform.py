@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value, constant
 
 
@@ -16,7 +17,7 @@ def spread_numbers(graphs: Sequence[Graph]) -> None:
     graphs: the same model in several sizes, all of which are changed alike. `x * r + t` is then a Mul and an
     Add, whose float32 results are the very same. A mask of tokens such as `(1 - mask) * -10000` is one.
     """
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
+    for twins in twins_of(graphs):
         numbers = [found for node in twins if (found := _numbers(node)) is not None]
         if len(numbers) < len(twins) or len({node.output.type.shape[1] for node in twins}) < 2:
             continue

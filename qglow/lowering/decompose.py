@@ -83,22 +83,23 @@ def decompose(graph: Graph, backend: Backend) -> None:
         rule = DECOMPOSITIONS.get(kind)
         if rule is None or kind in before or backend.wants_whole(node.operator) or is_table(node):
             continue
-        parts = rule(node.operator, Parts(node, graph))
-        node.inputs = ()
-        graph.nodes.replace(node, parts)
+        parts = _replace(graph, node, rule)
         done.update(dict.fromkeys(parts, before | {kind}))
         waiting += reversed(parts)
 
 
-def decompose_node(graph: Graph, node: Node) -> bool:
-    """Replace one node, in place; False where its operator has no decomposition."""
+def decompose_node(graph: Graph, node: Node) -> None:
+    """Replace one node, in place, if its operator has a decomposition."""
     rule = DECOMPOSITIONS.get(type(node.operator))
-    if rule is None:
-        return False
+    if rule is not None:
+        _replace(graph, node, rule)
+
+
+def _replace(graph: Graph, node: Node, rule: Decomposition[Any]) -> list[Node]:
     parts = rule(node.operator, Parts(node, graph))
     node.inputs = ()
     graph.nodes.replace(node, parts)
-    return True
+    return parts
 
 
 def is_table(node: Node) -> bool:

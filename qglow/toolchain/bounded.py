@@ -14,9 +14,9 @@ from qglow.core.memory import release_after
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Shape
-from qglow.counts import Count, SizedGraph, bounded_graph
+from qglow.counts import Count, SizedGraph, bounded_graph, twins_of
 from qglow.graph.graph import Graph, Node
-from qglow.lowering.decompose import DECOMPOSITIONS, decompose_node
+from qglow.lowering.decompose import decompose_node
 from qglow.passes.share_tables import ShareTables
 from qglow.quantization.row_states import keep_rows_in_int8, scales_name
 from qglow.toolchain.bounded_inputs import BoundedInputs, ProgramSizes
@@ -97,7 +97,7 @@ class ResizableModel:
             further = {**taken.sizes, **between}
             samples.append(SizedGraph(further, self._graph(taken, further)))
         self._refuse_tail(samples[0].graph)
-        decompose_whole([entry.graph for entry in samples])
+        _decompose_whole([entry.graph for entry in samples])
         made = bounded_graph(samples)
         known = [entry.sizes for entry in samples]
         shapes = self.dimensions.shapes
@@ -205,18 +205,19 @@ def _samples(taken: ProgramSizes) -> list[dict[str, int]]:
     return samples
 
 
-def decompose_whole(graphs: Sequence[Graph]) -> None:
+def _decompose_whole(graphs: Sequence[Graph]) -> None:
     """Decompose nodes that need all places along an axis whose size is not the same in all graphs.
 
     graphs: the same model in several sizes. The sums that a normalization consists of do not need them.
     """
-    for twins in list(zip(*(list(graph.nodes) for graph in graphs), strict=False)):
-        if type(twins[0].operator) in DECOMPOSITIONS and _needs_whole(twins):
+    for twins in twins_of(graphs):
+        if _needs_whole(twins):
             for graph, node in zip(graphs, twins, strict=True):
                 decompose_node(graph, node)
 
 
 def _needs_whole(twins: Sequence[Node]) -> bool:
+    """Whether nodes need all places along an axis that has other sizes in other graphs."""
     for index, kinds in enumerate(zip(*(node.input_types() for node in twins), strict=False)):
         shapes = [kind.shape for kind in kinds if kind is not None]
         for axis, extents in enumerate(zip(*shapes, strict=False)):

@@ -69,12 +69,12 @@ SPEECH = [
     node("Add", ["c2", "same"], ["sum"]),
     node("Transpose", ["sum"], ["tokens"], perm=[0, 2, 1]),
     node("MatMul", ["tokens", "w4"], ["scores"]),
+    node("Transpose", ["scores"], ["turned"], perm=[0, 2, 1]),
     node("MatMul", ["scores", "turned"], ["shares"]),
     node("Softmax", ["shares"], ["each"], axis=-1),
     node("MatMul", ["each", "scores"], ["mixed"]),
     node("ReduceMean", ["mixed"], ["mean"], axes=[1], keepdims=0),
 ]
-SPEECH.insert(-4, node("Transpose", ["scores"], ["turned"], perm=[0, 2, 1]))
 
 
 @pytest.mark.parametrize("isa", NATIVE_ISAS)
