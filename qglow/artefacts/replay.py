@@ -65,7 +65,7 @@ def replay_model(
         release_after(sum(value.type.byte_size for value in graph.constants()))
         return graph
 
-    return ResizableModel(source_place(parts), dimensions, at, narrowed)
+    return ResizableModel(source_place(parts), dimensions, at, narrowed, values=parts.source.values)
 
 
 def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImports | None = None) -> Graph:
@@ -76,7 +76,7 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImpor
     assert parts.profile is not None and parts.report is not None, "the file leaves no dimensions open"
     place = source_place(parts)
     try:
-        model = read_model(place, shapes, kept=kept)
+        model = read_model(place, shapes, values=parts.source.values, kept=kept)
         graph = _quantized(model, parts, parts.profile())
     except UsageError as error:
         raise DataError(str(error)) from error

@@ -11,8 +11,9 @@ from onnx import ModelProto, TensorProto
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
-from qglow.core.types import Shape
+from qglow.core.types import Given, Shape
 from qglow.graph.graph import Graph
+from qglow.importer.branches import with_values_bound
 from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file
@@ -22,12 +23,19 @@ from qglow.importer.operands import tensor_of
 class ShapePart:
     """The part of a model that computes some tensors, to be imported for shapes of its inputs."""
 
-    def __init__(self, place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> None:
+    def __init__(
+        self,
+        place: ModelPlace,
+        names: Sequence[str],
+        kept: KeptImports | None = None,
+        values: Mapping[str, Given] | None = None,
+    ) -> None:
         """Raises UnsupportedError for a name that no tensor of the file has, ModelError for a bad file.
 
         names: of tensors, or of values that are their float32. kept: what imports of the file have in common.
+        values: of inputs that are constants.
         """
-        model = load(place, kept)
+        model = with_values_bound(load(place, kept), values or {})
         known = tensor_names(model)
         sources = {name: name if name in known else tensor_of(name) for name in names}
         tensors = list(dict.fromkeys(sources.values()))

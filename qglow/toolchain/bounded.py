@@ -13,7 +13,7 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, Given, Shape
 from qglow.counts import Count, SizedGraph, bounded_graph, twins_of
 from qglow.graph.graph import Graph, Node
 from qglow.lowering.decompose import decompose_node
@@ -55,7 +55,7 @@ class ResizableModel:
     place: the float model's file or bytes. dimensions: those of its inputs. at: its graph, float or int8, for
     shapes of the inputs, with what imports of the file have in common. narrowed: the graph of a program for
     sizes up to these, with fewer outputs where its calls need fewer. int8_states: states that programs keep
-    in int8; None for none.
+    in int8; None for none. values: of inputs that are constants.
 
     The file is read, decoded and packed for the first graph alone, until `forget_file`.
     """
@@ -65,6 +65,7 @@ class ResizableModel:
     at: GraphAt
     narrowed: Narrowed | None = None
     int8_states: Int8States | None = None
+    values: Mapping[str, Given] = field(default_factory=dict)
     _known: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
     _kept: KeptImports = field(default_factory=KeptImports, repr=False, compare=False)
 
@@ -101,7 +102,9 @@ class ResizableModel:
         made = bounded_graph(samples)
         known = [entry.sizes for entry in samples]
         shapes = self.dimensions.shapes
-        constants = ShapeConstants(self.place, made.computed, known, shapes, taken.open, self._kept)
+        constants = ShapeConstants(
+            self.place, made.computed, known, shapes, taken.open, self._kept, self.values
+        )
         # Smaller graphs must compute the very constants that a call will be given.
         for place, sizes in enumerate(known[1:], 1):
             for name, array in constants.imported(sizes).items():

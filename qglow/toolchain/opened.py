@@ -65,5 +65,9 @@ def _resizable(
 ) -> ResizableModel:
     model = in_any_shape(opened)
     return ResizableModel(
-        model.place, dimensions, lambda shapes, kept: model.at(shapes, kept).graph, narrowed
+        model.place,
+        dimensions,
+        lambda shapes, kept: model.at(shapes, kept).graph,
+        narrowed,
+        values=model.source.values,
     )

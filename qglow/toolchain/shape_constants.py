@@ -13,7 +13,7 @@ from qglow.core.errors import QglowError, UnsupportedError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, Given, Shape
 from qglow.counts import ComputedConstant, Count
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.half import widen
@@ -41,12 +41,14 @@ class ShapeConstants:
         shapes: Callable[[Sizes], Mapping[str, Shape]],
         open_ones: Sequence[str],
         kept: KeptImports | None = None,
+        values: Mapping[str, Given] | None = None,
     ) -> None:
         """Raises UnsupportedError for constants that the file has no tensor for, and no table shows.
 
         place: the model's file or bytes. constants: what is known of them, by name. sizes: those of the
         graphs that their arrays are from, the bounds first. shapes: those of the inputs for sizes of the
         dimensions. open_ones: dimensions of several sizes. kept: what imports of the file have in common.
+        values: of inputs that are constants.
         """
         self._constants = constants
         self._shapes = shapes
@@ -54,11 +56,15 @@ class ShapeConstants:
         self._part: ShapePart | None = None
         self._imported: list[str] = []
         if constants:
-            self._part, self._imported = self._part_of(place, sizes, kept)
+            self._part, self._imported = self._part_of(place, sizes, kept, values)
             self._table_parts |= self._found_parts(sizes[0], open_ones)
 
     def _part_of(
-        self, place: ModelPlace, sizes: Sequence[Sizes], kept: KeptImports | None
+        self,
+        place: ModelPlace,
+        sizes: Sequence[Sizes],
+        kept: KeptImports | None,
+        values: Mapping[str, Given] | None,
     ) -> tuple[ShapePart | None, list[str]]:
         """The part of the file that computes constants, and their names.
 
@@ -68,11 +74,11 @@ class ShapeConstants:
 
         names = list(self._constants)
         try:
-            return ShapePart(place, names, kept), names
+            return ShapePart(place, names, kept, values), names
         except UnsupportedError:
             self._table_parts = self._shown_parts(sizes)
             names = [name for name in names if name not in self._table_parts]
-            return ShapePart(place, names, kept) if names else None, names
+            return ShapePart(place, names, kept, values) if names else None, names
 
     def _shown_parts(self, sizes: Sequence[Sizes]) -> dict[str, TablePart]:
         """Parts of constants of the bound that show those of all other sizes."""

@@ -128,7 +128,7 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
 
 def _open(model: LoadedModel, parts: QuantizedParts, profile: Profile) -> QuantizedParts:
     """The parts with the profile that makes them for other shapes, where the file leaves dimensions open."""
-    if model.has_symbols and not model.values and model.passes == str(canonical_pipeline()):
+    if model.has_symbols and model.passes == str(canonical_pipeline()):
         return replace(parts, profile=lambda: profile)
     return parts
 
