@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from qglow.api.model import Model
 from qglow.api.options import GenerationOptions
 from qglow.api.own_integers import in_own_integers
 from qglow.api.quantized import QuantizedModel
+from qglow.api.sources import compiled_encoder, first_form, reading_cache, source_reader
 from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
 from qglow.generation import Generator, Roles, find_roles, pair_states, scores_output
@@ -26,7 +27,7 @@ from qglow.toolchain.bounded_inputs import Bounds
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.files import write_programs
 from qglow.toolchain.growing import GrowingExecutable
-from qglow.toolchain.narrowing import with_float_states, without_output
+from qglow.toolchain.narrowing import with_float_states, with_outputs
 
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
@@ -38,6 +39,9 @@ _NO_CACHE = "the model has no cache that grows with its tokens"
 def load_generator(
     model: Model | QuantizedModel | Executable,
     states: Mapping[str, str] | None = None,
+    *,
+    encoder: Model | QuantizedModel | None = None,
+    first: Model | QuantizedModel | None = None,
     **options: Unpack[GenerationKeywords],
 ) -> Generator:
     """Compile a causal language model, float or int8, to generate tokens with it.
@@ -47,27 +51,44 @@ def load_generator(
     values, which the program keeps; `states` pairs others. A model without a cache sees all tokens for each
     new one. With a `cache` of "int8" each token's keys and values of a head become int8 with a scale. A
     program that `save_generator` wrote, from `load`, is compiled already: its context and its piece are the
-    most that there are, and `cache`, `isa` and `threads` are its own. Raises UsageError for inputs whose
-    roles their names do not tell, and UnsupportedError where a node needs to know a size before it runs.
+    most that there are, and `cache`, `isa` and `threads` are its own.
+
+    The decoder of a model with an encoder has inputs "encoder..." or "cross..." besides. `encoder` reads a
+    source (`Generator.begin`), a text of at most `source` tokens or other data. `first` is the decoder's form
+    without a cache, which gives keys and values of the source; a decoder that is merged of both forms has it
+    in itself. Such a decoder reads one token a call.
+
+    Raises UsageError for inputs whose roles their names do not tell, and UnsupportedError where a node needs
+    to know a size before it runs.
     """
     context, piece = _checked(options["context"], options["piece"])
     int8 = options["cache"] == INT8_CACHE
+    run = CompileOptions(isa=options["isa"], threads=options["threads"])
     if isinstance(model, Executable):
+        if encoder is not None or first is not None:
+            raise UsageError("the program is compiled already: an encoder goes with the decoder's model")
         return _generator_of(model, states, context, int8)
-    if isinstance(model, Model):
-        model = in_own_integers(model)
-    roles = find_roles(model.dimensions)
-    bounds = roles.bounds(context, piece)
+    decoder = reading_cache(model)
+    if isinstance(decoder, Model):
+        decoder = in_own_integers(decoder)
+    roles = find_roles(decoder.dimensions)
+    _check_source(roles, encoder is not None, first is not None)
+    source = None if encoder is None else compiled_encoder(encoder, options["source"], run)
+    piece = piece if source is None else 1  # a form for one token may be wrong for more
+    bounds = roles.bounds(context, piece, 1 if source is None else source.places)
     executable: Executable
     if bounds:
-        run = CompileOptions(isa=options["isa"], threads=options["threads"])
         with _telling(context, piece):
-            executable = bounded_executable(_resizable(model, roles, bounds, piece, states, int8), run)
+            executable = bounded_executable(_resizable(decoder, roles, bounds, piece, states, int8), run)
+        if source is not None:
+            reader = source_reader(source, first_form(model, first), roles, executable, run)
+            executable = _with_states(executable, roles, states, list(reader.wanted))
+            return Generator(executable, roles, context, piece, reader)
     else:
         if int8:
             raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
         with _telling(context, piece):
-            executable = model.compile(isa=options["isa"], threads=options["threads"])
+            executable = decoder.compile(isa=options["isa"], threads=options["threads"])
     return Generator(_with_states(executable, roles, states), roles, context, piece)
 
 
@@ -85,9 +106,15 @@ def save_generator(
     and UsageError for a model without dimensions that may have several sizes.
     """
     context, piece = _checked(options["context"], options["piece"])
+    model = reading_cache(model)
     if isinstance(model, Model):
         model = in_own_integers(model)
     roles = find_roles(model.dimensions)
+    if roles.source:
+        raise UsageError(
+            f"input '{roles.source[0]}' is of a source: decoders with an encoder are compiled when they "
+            "are loaded"
+        )
     bounds = roles.bounds(context, piece)
     if not bounds:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens: compile the model as it is")
@@ -95,6 +122,21 @@ def save_generator(
         resizable = _resizable(model, roles, bounds, piece, states, options["cache"] == INT8_CACHE)
         run = CompileOptions(isa=options["isa"], threads=options["threads"])
         write_programs(Path(path), resizable, every_bound(resizable.dimensions), run)
+
+
+def _check_source(roles: Roles, has_encoder: bool, has_first: bool) -> None:
+    """Raise UsageError for a decoder of a source without an encoder, or an encoder without such a decoder."""
+    if roles.source and not has_encoder:
+        raise UsageError(
+            f"input '{roles.source[0]}' is of what an encoder gives: name that model as `encoder`",
+            field="encoder",
+        )
+    if not roles.source and (has_encoder or has_first):
+        raise UsageError(
+            "no input of the model is of what an encoder gives (encoder..., cross...): it takes no encoder"
+        )
+    if has_encoder and roles.new is None:
+        raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens, which takes no encoder")
 
 
 def _checked(context: int, piece: int) -> tuple[int, int]:
@@ -152,14 +194,16 @@ def _generator_of(
     return Generator(_with_states(program, roles, states), roles, min(context, most), piece)
 
 
-def _with_states(executable: Executable, roles: Roles, states: Mapping[str, str] | None) -> Executable:
+def _with_states(
+    executable: Executable, roles: Roles, states: Mapping[str, str] | None, held: Sequence[str] = ()
+) -> Executable:
     pairs = pair_states(roles.states, list(executable.outputs), states)
     scales = {scales_name(name): scales_name(output) for name, output in pairs.items()}
     pairs |= {name: output for name, output in scales.items() if name in executable.inputs}
-    if not pairs:
+    if not pairs and not held:
         return executable
     if isinstance(executable, BoundedExecutable):
-        return GrowingExecutable(executable, pairs)
+        return GrowingExecutable(executable, pairs, held)
     return StreamingExecutable(executable, pairs)
 
 
@@ -170,9 +214,11 @@ def _scoring_few(roles: Roles, piece: int, states: Mapping[str, str] | None) -> 
         kinds = {value.name: value.type for value in graph.outputs}
         pairs = pair_states(roles.states, list(kinds), states)
         graph = with_float_states(graph, pairs)
+        others = {name: kind for name, kind in kinds.items() if name not in pairs.values()}
+        if roles.source:  # some give its keys and values again
+            return with_outputs(graph, {*pairs.values(), scores_output(others)})
         if roles.new is None or roles.past is None or sizes[roles.new] <= roles.scored(piece):
             return graph
-        others = {name: kind for name, kind in kinds.items() if name not in pairs.values()}
-        return without_output(graph, scores_output(others))
+        return with_outputs(graph, kinds.keys() - {scores_output(others)})
 
     return narrowed

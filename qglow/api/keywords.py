@@ -61,6 +61,10 @@ class GenerationKeywords(PieceKeywords, total=False):
     context: int
     """Most tokens, those that are given among them. Default: 512."""
 
+    source: int
+    """Most tokens of a text that an encoder reads. An encoder of other sources, which the file gives a fixed
+    number of places, has that number. Default: 512."""
+
 
 class DecodingKeywords(PieceKeywords, total=False):
     """Options of `bench_decoding`."""

@@ -122,6 +122,14 @@ class GenerationOptions(PieceOptions):
     """Options of a language model that goes on from tokens."""
 
     context: int = option(512, "Most tokens, those that are given among them", group=MODEL, metavar="N")
+    source: int = option(
+        512,
+        "Most tokens of a text that an encoder reads",
+        more="An encoder of other sources, which the file gives a fixed number of places, has that number.",
+        group=MODEL,
+        metavar="N",
+        bounds=Bounds(1),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

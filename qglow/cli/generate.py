@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qglow.api.options import OUTPUT, GenerationOptions
+from qglow.cli.encoders import (
+    EncoderOptions,
+    check_encoder_options,
+    ends_of,
+    open_encoder,
+    open_first,
+    sources,
+)
 from qglow.cli.options import MOVED_MODEL, STATES, TRUST, TargetOptions, parse_states
 from qglow.cli.output import note, say
 from qglow.cli.targets import open_graph_target
@@ -19,12 +27,14 @@ from qglow.core.options import declare, option
 if TYPE_CHECKING:
     from qglow.api import Executable, Generator, Model, QuantizedModel, TokenSampling
     from qglow.generation.conversation import Conversation
+    from qglow.generation.text import TextTokens
 
 EXAMPLES = (
     "qglow generate llama.int8 --tokenizer tokenizer.json --prompt Once --count 100",
     "qglow generate llama.onnx --tokens 1,403,407 --count 20",
     "qglow generate llama.qglow --trust --tokens 1,403,407",
     "qglow generate llama.int8 --tokenizer tokenizer.json --chat",
+    "qglow generate decoder_model_merged.onnx --encoder encoder_model.onnx --prompt Hello",
 )
 GENERATION = "Generation"
 PLACE = "{}"
@@ -71,7 +81,9 @@ class ChoiceOptions:
     times: bool = option(True, "Report tokens a second", group=OUTPUT, negative="--no-times")
 
 
-def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOptions) -> None:
+def generate(
+    what: WriterOptions, source: EncoderOptions, choice: ChoiceOptions, running: GenerationOptions
+) -> None:
     """Generate text with a language model.
 
     The model reads tokens and gives scores of the next one. Keys and values of past tokens that it takes
@@ -79,6 +91,7 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
     A .qglow file that `qglow compile --context` wrote begins at once.
     Without a tokenizer it goes on from --tokens and prints numbers. With --chat it answers the lines of
     the standard input, each with all before it in mind; --prompt then is what comes before the first one.
+    With --encoder the encoder reads the prompt, or each sample of --data, and the decoder answers it.
     """
     from qglow.api import TokenSampling, load_generator
     from qglow.generation.conversation import Conversation
@@ -86,9 +99,12 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
     sampling = TokenSampling(choice.temperature, choice.top_k, choice.seed)
     if choice.count < 1:
         raise UsageError(f"count is {choice.count}, it must be at least 1", field="count")
-    tokenizer = _tokenizer(what)
-    _check(what, tokenizer)
-    given = [] if what.tokens is None else _tokens(what.tokens)
+    tokenizer = _tokenizer(what, source)
+    check_encoder_options(source)
+    _check(what, source, tokenizer)
+    given = [] if what.tokens is None else _tokens("tokens", what.tokens)
+    start = None if source.start is None else _tokens("start", source.start)
+    ends = None if source.encoder is None else ends_of(source, what.target, start)
     text = None
     if tokenizer is not None:
         from qglow.generation.text import TextTokens
@@ -97,9 +113,12 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
     generator = load_generator(
         _opened(what, running),
         parse_states(what.states),
+        encoder=open_encoder(source),
+        first=open_first(source, what.target),
         context=running.context,
         piece=running.piece,
         cache=running.cache,
+        source=running.source,
         isa=running.isa,
         threads=running.threads,
     )
@@ -110,30 +129,52 @@ def generate(what: WriterOptions, choice: ChoiceOptions, running: GenerationOpti
         return
     if what.prompt is not None and text is not None:
         given = text.encode(what.prompt)
-    timed = _Timed(generator.generate(given, choice.count, sampling, stop))
+    if ends is None:
+        timed = _Timed(generator.generate(given, choice.count, sampling, stop))
+        _write(what.prompt or "", given, timed, text)
+        if choice.times:
+            note(timed.report(len(given), generator))
+        return
+    for name, inputs in sources(generator, source, given):
+        generator.begin(inputs)
+        timed = _Timed(generator.generate(ends.start, choice.count, sampling, stop or ends.last))
+        _write(f"{name}: " if name else "", ends.start, timed, text)
+        if choice.times:
+            note(timed.report(len(ends.start), generator))
+
+
+def _write(before: str, given: Sequence[int], tokens: Iterable[int], text: TextTokens | None) -> None:
+    """Write tokens as they come, as text or as numbers, behind what comes before them."""
     if text is None:
-        say(",".join(map(str, timed)))
-    else:
-        sys.stdout.write(what.prompt or "")
-        for piece in text.pieces(given, timed):
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-        sys.stdout.write("\n")
-    if choice.times:
-        note(timed.report(len(given), generator))
+        say((before if before.endswith(": ") else "") + ",".join(map(str, tokens)))
+        return
+    sys.stdout.write(before)
+    for piece in text.pieces(given, tokens):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
 
 
-def _tokenizer(what: WriterOptions) -> Path | None:
+def _tokenizer(what: WriterOptions, source: EncoderOptions) -> Path | None:
     """The tokenizer that is named, or for text the one beside the model or in its directory."""
-    if what.tokenizer is not None or what.tokens is not None or not (what.chat or what.prompt):
+    is_text = what.chat or what.prompt or source.data is not None
+    if what.tokenizer is not None or what.tokens is not None or not is_text:
         return what.tokenizer
     folders = [what.target] if what.target.is_dir() else []
     places = [folder / "tokenizer.json" for folder in (*folders, what.target.parent)]
     return next((place for place in places if place.is_file()), None)
 
 
-def _check(what: WriterOptions, tokenizer: Path | None) -> None:
+def _check(what: WriterOptions, source: EncoderOptions, tokenizer: Path | None) -> None:
     """Raise UsageError where it is not told what to go on from."""
+    if source.encoder is not None and what.chat:
+        raise UsageError(
+            "--chat goes on from its own answers, which no encoder reads: give --prompt or --data"
+        )
+    if source.data is not None:
+        if what.prompt is not None or what.tokens is not None:
+            raise UsageError("the encoder reads --data, or --prompt, or --tokens: give one of them")
+        return
     if what.chat:
         if tokenizer is None or what.tokens is not None:
             raise UsageError(
@@ -204,8 +245,8 @@ class _Timed:
         return ", ".join([*parts, cache])
 
 
-def _tokens(text: str) -> list[int]:
+def _tokens(name: str, text: str) -> list[int]:
     words = text.split(",")
     if not all(word.strip().isdecimal() for word in words):
-        raise UsageError(f"--tokens {text}: write numbers, as 1,403,407")
+        raise UsageError(f"--{name} {text}: write numbers, as 1,403,407")
     return [int(word) for word in words]

@@ -145,6 +145,11 @@ class DataOptions(SelectionOptions, _NeededData):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PossibleDataOptions(SelectionOptions, _PossibleData):
+    """Data that the command can do without."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelledDataOptions(LabelledOptions, _NeededData):
     """Data that the command needs, with labels."""
 

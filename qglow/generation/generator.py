@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from qglow.core.errors import DataError
+from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array
 from qglow.generation.roles import Roles, scores_output
 from qglow.generation.sampling import TokenSampling
+from qglow.generation.source import EncoderReader
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 
@@ -20,17 +21,27 @@ class Generator:
     With a cache each token is computed once; a model without one sees the whole text for each new token.
     """
 
-    def __init__(self, executable: Executable, roles: Roles, context: int, piece: int) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        roles: Roles,
+        context: int,
+        piece: int,
+        source: EncoderReader | None = None,
+    ) -> None:
         """A compiled model; one with a cache keeps its states itself (`StreamingExecutable`).
 
         context: the most tokens. piece: the most tokens that a call takes; those of more than
-        `roles.scored(piece)` need not give scores. Raises UsageError where no output is the scores of tokens,
+        `roles.scored(piece)` need not give scores. source: computes what the model keeps of a source; the
+        executable holds it. Raises UsageError where no output is the scores of tokens,
         [batch, tokens, vocabulary].
         """
         self._executable = executable
         self._roles = roles
         self._context = context if roles.length is None else min(context, roles.length)
         self._piece = piece
+        self._source = source
+        self._has_source = source is None
         self._scores = scores_output(executable.outputs)
         self._vocabulary = executable.outputs[self._scores].shape[-1]
         self._seen: list[int] = []
@@ -43,7 +54,7 @@ class Generator:
     @property
     def has_cache(self) -> bool:
         """Whether what was computed for tokens is kept."""
-        return isinstance(self._executable, StreamingExecutable)
+        return bool(self.states)
 
     @property
     def scores(self) -> str:
@@ -65,17 +76,37 @@ class Generator:
         """The compiled model."""
         return self._executable
 
+    @property
+    def source(self) -> EncoderReader | None:
+        """Reader of a source with the encoder, see `begin`; None where the model has none."""
+        return self._source
+
+    def begin(self, source: Mapping[str, Array] | Sequence[int]) -> None:
+        """Let the encoder read a source, and forget all tokens and the source before.
+
+        source: inputs of the encoder by name, or the tokens of a text. Raises UsageError for a model without
+        an encoder, and DataError for a source that does not fit.
+        """
+        if self._source is None or not isinstance(self._executable, StreamingExecutable):
+            raise UsageError("the model has no encoder that reads a source")
+        given = source if isinstance(source, Mapping) else self._source.tokens(source)
+        self._executable.reset(self._source.read(given))
+        self._seen, self._has_source = [], True
+
     def reset(self) -> None:
-        """Forget all tokens."""
-        self._seen = []
+        """Forget all tokens, and the source."""
+        self._seen, self._has_source = [], self._source is None
         if isinstance(self._executable, StreamingExecutable):
             self._executable.reset()
 
     def read(self, tokens: Sequence[int]) -> Array:
         """Add tokens to those so far: scores [vocabulary] of the token after them.
 
-        Raises DataError for no tokens, tokens that are none, and more than the context holds.
+        Raises DataError for no tokens, tokens that are none, and more than the context holds, and where a
+        source is missing.
         """
+        if not self._has_source:
+            raise DataError("the model goes on from a source: let its encoder read one first, with `begin`")
         added = [int(token) for token in tokens]
         if not added:
             raise DataError("there is no token to go on from")

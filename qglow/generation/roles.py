@@ -17,6 +17,8 @@ _TOKENS = re.compile(r"ids|tokens?|^x$|^idx$", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _POSITIONS = re.compile(r"position|^pos", re.IGNORECASE)
 _KINDS = re.compile(r"type|segment", re.IGNORECASE)
+_SOURCE = re.compile(r"encoder|cross", re.IGNORECASE)
+_BRANCH = re.compile(r"use_cache", re.IGNORECASE)
 FEW = 16
 """Tokens that a program reads at once and gives scores of; of more, only the last one's are computed."""
 _FLEETING = frozenset(
@@ -46,7 +48,8 @@ class Roles:
     mask: 1 for every token, those in the cache too. kinds: zeros. states: inputs that keep an output for the
     next call. new, past: dimensions of the tokens of a call, and of those in the cache; None where the file
     fixes them, or has no cache. total: dimension of the mask, where it is one of its own. length: tokens of a
-    call, where the file fixes them.
+    call, where the file fixes them. source: inputs that an encoder's text or sound decides, which stay the
+    same for all tokens. places: dimension of the source's places.
     """
 
     tokens: str
@@ -58,17 +61,23 @@ class Roles:
     past: str | None = None
     total: str | None = None
     length: int | None = None
+    source: Sequence[str] = ()
+    places: str | None = None
 
-    def bounds(self, context: int, piece: int) -> dict[str, int | tuple[int, ...] | str]:
-        """Bounds for `context` tokens, of which a call takes at most `piece`, or all without a cache."""
+    def bounds(self, context: int, piece: int, source: int = 1) -> dict[str, int | tuple[int, ...] | str]:
+        """Bounds for `context` tokens, of which a call takes at most `piece`, or all without a cache.
+
+        source: the most places of a source.
+        """
         if self.new is None:
             return {}
+        result: dict[str, int | tuple[int, ...] | str] = {}
+        if self.places is not None:
+            result[self.places] = source
         if self.past is None:
-            return {self.new: _steps(context, 32)}
-        result: dict[str, int | tuple[int, ...] | str] = {
-            self.new: (1, FEW, piece) if self.scored(piece) < piece else (1, piece),
-            self.past: _steps(context, 256),
-        }
+            return {**result, self.new: ascending_bounds(context, 32)}
+        few = (1, FEW, piece) if self.scored(piece) < piece else (1, piece)
+        result |= {self.new: few if piece > 1 else 1, self.past: ascending_bounds(context, 256)}
         if self.total is not None:
             result[self.total] = f"{self.past} + {self.new}"
         return result
@@ -104,7 +113,8 @@ def find_roles(inputs: Dimensions) -> Roles:
 
     Raises UsageError where there are no tokens, or no names for sizes that a cache needs.
     """
-    left = dict(inputs)
+    source = tuple(name for name in inputs if _SOURCE.search(name))
+    left = {name: sizes for name, sizes in inputs.items() if name not in source}
     mask, positions, kinds = (_take(left, pattern) for pattern in (_MASK, _POSITIONS, _KINDS))
     tokens = _take(left, _TOKENS)
     if tokens is None:
@@ -125,7 +135,22 @@ def find_roles(inputs: Dimensions) -> Roles:
         past,
         total,
         length if isinstance(length, int) else None,
+        source,
+        _past(inputs, source),
     )
+
+
+def find_branch(inputs: Dimensions) -> str | None:
+    """Name of the input of one element that chooses whether a model reads its cache, if there is one.
+
+    Models that are merged of one for the first token and one for all others have it.
+    """
+    return next((n for n, d in inputs.items() if _BRANCH.search(n) and tuple(d or ()) in ((), (1,))), None)
+
+
+def like_named(name: str, names: Sequence[str]) -> str | None:
+    """The one of these names that is this one but for words that tell before from after."""
+    return next((other for other in names if _lasting(other) == _lasting(name)), None)
 
 
 def scores_output(outputs: Mapping[str, TensorType]) -> str:
@@ -149,12 +174,14 @@ def pair_states(
 
     Raises UsageError for a state without one.
     """
-    named = {_lasting(name): name for name in outputs}
     pairs = dict(given or {})
     for name in states:
-        if name not in pairs and _lasting(name) not in named:
+        if name in pairs:
+            continue
+        like = like_named(name, outputs)
+        if like is None:
             raise UsageError(f"input '{name}' has no output of a like name; name it: `state={name}=OUTPUT`")
-        pairs.setdefault(name, named.get(_lasting(name), ""))
+        pairs[name] = like
     return pairs
 
 
@@ -185,7 +212,7 @@ def _past(inputs: Dimensions, states: Sequence[str]) -> str | None:
     return None
 
 
-def _steps(largest: int, least: int) -> tuple[int, ...]:
+def ascending_bounds(largest: int, least: int) -> tuple[int, ...]:
     """Bounds of programs: each four times the one before, up to the largest."""
     steps = [largest]
     while steps[-1] // 4 >= least:

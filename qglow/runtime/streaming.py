@@ -49,7 +49,7 @@ class StreamingExecutable(DelegatingExecutable):
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs that are no states, in the model's order."""
-        return {name: kind for name, kind in self._executable.inputs.items() if name not in self._states}
+        return {name: kind for name, kind in self._executable.inputs.items() if name not in self._kinds}
 
     @property
     def outputs(self) -> dict[str, TensorType]:
@@ -128,7 +128,7 @@ class StreamingExecutable(DelegatingExecutable):
 
     def _check_names(self, inputs: Mapping[str, Array]) -> None:
         check_by_name(inputs)
-        own = [name for name in inputs if name in self._states]
+        own = [name for name in inputs if name in self._kinds]
         if own:
             raise DataError(f"input '{own[0]}' is a state, which the program keeps itself; see reset()")
         wanted = self.inputs

@@ -24,15 +24,19 @@ class GrowingExecutable(StreamingExecutable):
 
     _executable: BoundedExecutable
 
-    def __init__(self, executable: BoundedExecutable, states: Mapping[str, str]) -> None:
+    def __init__(
+        self, executable: BoundedExecutable, states: Mapping[str, str], held: Sequence[str] = ()
+    ) -> None:
         """`states` pairs an input with the output that the next call reads there.
 
-        Raises UsageError for names that the program does not have, and for pairs of different types.
+        held: further inputs that are kept, which `reset` alone changes. Raises UsageError for names that the
+        program does not have, and for pairs of different types.
         """
         self._executable = executable
         self._states = dict(states)
+        self._unchanged = tuple(held)
         self._counts = executable.dimensions.inputs
-        self._kinds = _kinds(executable, self._states)
+        self._kinds = _kinds(executable, self._states, held)
         self._lock = threading.RLock()
         self._shapes: dict[str, Shape] = {}
         self._kept: dict[str, Array] = {}
@@ -75,7 +79,7 @@ class GrowingExecutable(StreamingExecutable):
 
     def fork(self) -> GrowingExecutable:
         """Another stream that goes on from a copy of the states; it shares code and weights."""
-        forked = GrowingExecutable(self._executable, self._states)
+        forked = GrowingExecutable(self._executable, self._states, self._unchanged)
         with self._lock:
             forked.reset(self.state)
         return forked
@@ -95,7 +99,7 @@ class GrowingExecutable(StreamingExecutable):
             shapes = {name: array.shape for name, array in arrays.items()} | self._shapes
             sizes = self._executable.dimensions.sizes(shapes)
             program = self._executable.program_for(sizes)
-            for name in self._states:
+            for name in self._kinds:
                 self._hold(name, program)
             self._last = program
             results = self._executable.run(program, sizes, arrays | self._kept)
@@ -139,9 +143,14 @@ class GrowingExecutable(StreamingExecutable):
         return self._executable.bind(inputs, outputs)
 
 
-def _kinds(executable: BoundedExecutable, states: Mapping[str, str]) -> dict[str, TensorType]:
-    """Types of the states, of the largest sizes. Raises UsageError for pairs that do not fit."""
+def _kinds(
+    executable: BoundedExecutable, states: Mapping[str, str], held: Sequence[str]
+) -> dict[str, TensorType]:
+    """Types of the states, and of what is held, of the largest sizes. Raises UsageError as the class does."""
     taken, given = executable.inputs, executable.outputs
+    missing = [name for name in held if name not in taken]
+    if missing:
+        raise UsageError(f"no input is called '{missing[0]}'; there are {', '.join(taken)}")
     for name, output in states.items():
         for one, known, what in ((name, taken, "input"), (output, given, "output")):
             if one not in known:
@@ -153,4 +162,4 @@ def _kinds(executable: BoundedExecutable, states: Mapping[str, str]) -> dict[str
                 f"state '{name}': the input is {read}, but the output '{output}' is {written}; "
                 "they have to be equal up to sizes that change while the model runs"
             )
-    return {name: taken[name] for name in states}
+    return {name: taken[name] for name in (*states, *held)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from qglow.core.passes import PassLog
 from qglow.core.types import ElementType, TensorType
@@ -12,10 +12,10 @@ from qglow.graph.rewriting import operand, producer_of
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 
 
-def without_output(graph: Graph, name: str) -> Graph:
-    """A copy that neither gives an output nor computes what only it needs; inputs stay."""
+def with_outputs(graph: Graph, names: Collection[str]) -> Graph:
+    """A copy that gives these outputs alone, and computes nothing that only others need; inputs stay."""
     narrowed = graph.copy()
-    narrowed.outputs = [value for value in narrowed.outputs if value.name != name]
+    narrowed.outputs = [value for value in narrowed.outputs if value.name in names]
     EliminateDeadNodes().run(narrowed, PassLog())
     return narrowed
 

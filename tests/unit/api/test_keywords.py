@@ -32,6 +32,8 @@ NOT_DERIVED = {
     "values",
     "states",
     "model",
+    "encoder",
+    "first",
     "layers",
     "data",
     "calibration_data",
