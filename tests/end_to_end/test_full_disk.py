@@ -123,10 +123,12 @@ def test_no_half_file_is_left_when_writing_stops(
 ) -> None:
     """The kernel refuses to write on in the middle of a file. The code cache does not fit either."""
     before = contents(folder)
+    # Python would leave half a file of bytecode, and every later command would stumble over it.
+    own = {"QGLOW_CACHE": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     words = map(str, commands(folder, profile, quantized)[command])
     done = subprocess.run(
         [sys.executable, "-m", "qglow.cli.main", *words],
-        env={**os.environ, "QGLOW_CACHE": str(tmp_path / "cache")},
+        env={**os.environ, **own},
         preexec_fn=limit_files(size),
         capture_output=True,
         text=True,
