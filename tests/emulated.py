@@ -18,6 +18,7 @@ from qglow.bundles.library import write_library
 from qglow.bundles.texts import is_wasm
 from qglow.bundles.write import as_callers_see
 from qglow.bundles.zig import link_module
+from qglow.codegen.cache import ObjectCache, kernel_digest
 from qglow.codegen.module import ModuleBuilder
 from qglow.codegen.parallel import compile_apart
 from qglow.core.errors import UsageError
@@ -28,10 +29,12 @@ from qglow.emulation.programs import build_program, emulator_version, run
 from qglow.emulation.wasm import WasmModule
 from qglow.instructions.interpreter import ArenaInterpreter
 from qglow.instructions.passes import optimize
+from qglow.kernels.emit.target import VectorTarget
 from qglow.lowering import lower
 from qglow.runtime.signature import Signature
 from qglow.targets.capabilities import machine
 from qglow.targets.registry import find_target
+from tests.session import shared
 from tests.suite.problem import Problem
 
 FLOAT_TOLERANCE = 1e-5
@@ -115,13 +118,26 @@ def wrong_outputs(tests: list[SelfTest], target_name: str, folder: Path) -> list
     found = []
     for first in range(0, len(tests), TOGETHER):
         some = tests[first : first + TOGETHER]
-        objects = compile_apart([text for test in some for text in test.texts], described)
+        objects = _compiled([text for test in some for text in test.texts], described)
         library = folder / f"library{first}.a"
         library.write_bytes(write_library({f"part{n}.o": content for n, content in enumerate(objects)}))
         results = _in_wasm(some, library) if is_wasm(described) else _emulated(some, library, target_name)
         named = zip(some, results, strict=True)
         found += [f"{test.name}: output {result}" for test, result in named if result]
     return found
+
+
+def _compiled(texts: Sequence[str], described: VectorTarget) -> list[bytes]:
+    """Object files of modules; another test of the session may have compiled the same text."""
+    cache = ObjectCache(shared("objects"))
+    keys = [kernel_digest("\0".join((text, *described.llvm_settings)), described) for text in texts]
+    found = {key: cache.get(key) for key in keys}
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+    if missing:
+        for key, code in zip(missing, compile_apart(list(missing.values()), described), strict=True):
+            cache.put(key, code)
+            found[key] = code
+    return [code for key in keys if (code := found[key]) is not None]
 
 
 def _emulated(tests: Sequence[SelfTest], library: Path, target_name: str) -> Sequence[int]:
