@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -13,10 +13,12 @@ from qglow.api.keywords import DecodingKeywords
 from qglow.api.model import Model
 from qglow.api.options import DecodingOptions
 from qglow.api.quantized import QuantizedModel
+from qglow.api.sources import branch_of, reading_cache
 from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
 from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
+from qglow.core.types import Array
 from qglow.generation import Generator, Roles, find_roles
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
@@ -49,11 +51,23 @@ def bench_decoding(
     for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
         if number < 1:
             raise UsageError(f"{name} is {number}, it must be at least 1", field=name)
-    roles, threads = find_roles(model.dimensions), choose_threads(options["threads"])
+    threads = choose_threads(options["threads"])
+    model, chosen = reading_cache(model), branch_of(model)
+    roles = find_roles(model.dimensions)
+    if roles.source:
+        raise UsageError(
+            f"input '{roles.source[0]}' is of what an encoder gives: decoders without one are measured alone"
+        )
     if not roles.states or roles.new is None:
         raise UsageError("the model has no cache, inputs and outputs of keys and values, to decode with")
     context = max(prefill + decode, LEAST_PIECE)
     made: list[Generator] = []
+
+    def feeds(
+        tokens: Sequence[int], past: int, kinds: Mapping[str, np.dtype[np.generic]]
+    ) -> dict[str, Array]:
+        arrays = roles.arrays(tokens, past, kinds)
+        return arrays if chosen is None else {**arrays, chosen: np.array([True])}
 
     def ready(source: Model | QuantizedModel) -> Generator:
         made.append(
@@ -79,13 +93,13 @@ def bench_decoding(
             f"qglow {kind}": lambda: ready(Model(open_model(place))),
         }
     programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
-        file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads
+        file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
     )
 
     if options["openvino"]:
         installed_openvino()
         programs["OpenVINO"] = lambda: OpenvinoDecoder(
-            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, roles.arrays, threads
+            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
         )
     gguf = options["gguf"]
     if gguf is not None:

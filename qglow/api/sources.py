@@ -35,8 +35,21 @@ class EncoderProgram:
 
 
 def reading_cache(model: Model | QuantizedModel) -> Model | QuantizedModel:
-    """The form of a decoder that reads its cache, where an input chooses between two; others as they are."""
-    return model if isinstance(model, QuantizedModel) else _form(model, reads_cache=True) or model
+    """The form of a decoder that reads its cache, where an input chooses between two; others as they are.
+
+    A form that the caller has chosen stays.
+    """
+    if isinstance(model, QuantizedModel) or find_branch(model.dimensions) is None:
+        return model
+    return _form(model, reads_cache=True) or model
+
+
+def branch_of(model: Model | QuantizedModel) -> str | None:
+    """Name of the input that chooses between the forms of a decoder, given or not; None where none does."""
+    if isinstance(model, QuantizedModel):
+        return find_branch(dict.fromkeys(model._parts.source.values, (1,)))
+    given = in_any_shape(model._opened).source.values
+    return find_branch({**model.dimensions, **dict.fromkeys(given, (1,))})
 
 
 def first_form(
@@ -48,8 +61,7 @@ def first_form(
     if isinstance(model, Model):
         form = _form(model, reads_cache=False)
         return None if form is None else in_own_integers(form)
-    values = model._parts.source.values
-    name = find_branch(dict.fromkeys(values, (1,)))
+    name, values = branch_of(model), model._parts.source.values
     if name is None:
         return None
     return Model(open_model(source_place(model._parts), values={**values, name: [False]}))
@@ -57,10 +69,7 @@ def first_form(
 
 def _form(model: Model, reads_cache: bool) -> Model | None:
     """One of the forms that a file is merged of; None for a file of one form alone."""
-    source = in_any_shape(model._opened).source
-    name = find_branch(model.dimensions)
-    if name is None:
-        name = find_branch(dict.fromkeys(source.values, (1,)))
+    source, name = in_any_shape(model._opened).source, branch_of(model)
     if name is None:
         return None
     shapes = {key: shape for key, shape in source.shapes.items() if key != name}

@@ -23,6 +23,8 @@ _START = "decoder_start_token_id"
 _FORCED = "forced_bos_token_id"
 _LAST = "eos_token_id"
 _WITH_PAST = "_with_past"
+_ONNX = "onnx"
+"""Folder that published models have beside their tokenizer and configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +92,9 @@ def ends_of(options: EncoderOptions, target: Path, start: list[int] | None) -> A
     Raises UsageError where nothing tells what to begin with, InputFileError for a damaged configuration.
     """
     assert options.encoder is not None
-    places = [target.parent, target.parent.parent, options.encoder.parent]
+    places = dict.fromkeys((*folders_of(target), *folders_of(options.encoder)))
     found: dict[str, Any] = {}
-    for path in (folder / name for folder in dict.fromkeys(places) for name in _CONFIGS):
+    for path in (folder / name for folder in places for name in _CONFIGS):
         if path.is_file():
             found = {**_read(path), **found}
     last = found.get(_LAST)
@@ -105,6 +107,13 @@ def ends_of(options: EncoderOptions, target: Path, start: list[int] | None) -> A
             "--start N,N,..."
         )
     return AnswerEnds(_tokens_in([found[_START], found.get(_FORCED)]), ends)
+
+
+def folders_of(target: Path) -> list[Path]:
+    """Folders of what belongs to a model: its own one, and the one around a folder `onnx`."""
+    folder = target.resolve().parent
+    own = [target] if target.is_dir() else []
+    return [*own, folder, folder.parent] if folder.name == _ONNX else [*own, folder]
 
 
 def sources(

@@ -14,6 +14,7 @@ from qglow.cli.encoders import (
     EncoderOptions,
     check_encoder_options,
     ends_of,
+    folders_of,
     open_encoder,
     open_first,
     sources,
@@ -122,7 +123,8 @@ def generate(
         isa=running.isa,
         threads=running.threads,
     )
-    stop = frozenset(choice.stop) or (frozenset() if text is None else text.last)
+    last = frozenset[int]() if ends is None else ends.last
+    stop = frozenset(choice.stop) or last | (frozenset() if text is None else text.last)
     if what.chat and text is not None:
         conversation = Conversation(generator, text, what.prompt or "", what.template)
         _chat(conversation, choice.count, sampling, stop)
@@ -137,7 +139,7 @@ def generate(
         return
     for name, inputs in sources(generator, source, given):
         generator.begin(inputs)
-        timed = _Timed(generator.generate(ends.start, choice.count, sampling, stop or ends.last))
+        timed = _Timed(generator.generate(ends.start, choice.count, sampling, stop))
         _write(f"{name}: " if name else "", ends.start, timed, text)
         if choice.times:
             note(timed.report(len(ends.start), generator))
@@ -156,12 +158,11 @@ def _write(before: str, given: Sequence[int], tokens: Iterable[int], text: TextT
 
 
 def _tokenizer(what: WriterOptions, source: EncoderOptions) -> Path | None:
-    """The tokenizer that is named, or for text the one beside the model or in its directory."""
+    """The tokenizer that is named, or for text the one beside the model, or in its directory."""
     is_text = what.chat or what.prompt or source.data is not None
     if what.tokenizer is not None or what.tokens is not None or not is_text:
         return what.tokenizer
-    folders = [what.target] if what.target.is_dir() else []
-    places = [folder / "tokenizer.json" for folder in (*folders, what.target.parent)]
+    places = [folder / "tokenizer.json" for folder in folders_of(what.target)]
     return next((place for place in places if place.is_file()), None)
 
 

@@ -122,8 +122,8 @@ def test_quantized_forms_go_on(folder: Path, tmp_path: Path) -> None:
         assert 0 < np.abs(wanted - found).max() < 0.1 * np.abs(wanted).max()
 
 
-def test_a_merged_decoder_alone_reads_its_cache(tmp_path: Path) -> None:
-    """The branch that reads a cache is taken, also where it is empty; the other one gives its inputs here."""
+def merged_alone() -> onnx.ModelProto:
+    """A decoder of no source beside a form without a cache, which gives its inputs here."""
     plain = decoder()
     graph, outputs = plain.graph, list(plain.graph.output)
     flag = helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
@@ -137,12 +137,25 @@ def test_a_merged_decoder_alone_reads_its_cache(tmp_path: Path) -> None:
     choice = helper.make_node("If", [flag.name], [value.name for value in outputs], **branches)
     tensors = [*graph.initializer, zeros]
     merged = helper.make_graph([choice], "merged", [*graph.input, flag], outputs, tensors)
-    model = helper.make_model(merged, opset_imports=plain.opset_import, ir_version=8)
-    found, wanted = (
-        qglow.load_generator(qglow.load_model(save(one, tmp_path, name)), context=32, piece=8)
-        for one, name in ((model, "merged.onnx"), (plain, "plain.onnx"))
-    )
+    return helper.make_model(merged, opset_imports=plain.opset_import, ir_version=8)
+
+
+def test_a_merged_decoder_alone_reads_its_cache(tmp_path: Path) -> None:
+    """The branch that reads a cache is taken, also where it is empty, unless the caller chooses the other."""
+    path = save(merged_alone(), tmp_path, "merged.onnx")
+    models = [qglow.load_model(path), qglow.load_model(save(decoder(), tmp_path, "plain.onnx"))]
+    found, wanted = (qglow.load_generator(model, context=32, piece=8) for model in models)
     assert list(found.generate([3, 1, 4], 6)) == list(wanted.generate([3, 1, 4], 6))
+    other = qglow.load_model(path, values={"use_cache_branch": [False]})
+    assert set(qglow.load_generator(other, context=32, piece=8).read([3])) == {0.0}
+
+
+def test_merged_decoders_are_timed_beside_onnxruntime(folder: Path, tmp_path: Path) -> None:
+    model = qglow.load_model(save(merged_alone(), tmp_path))
+    result = qglow.bench_decoding(model, prefill=6, decode=3, texts=1, threads=1)
+    assert {"qglow", "onnxruntime"} <= set(result.speeds)
+    with pytest.raises(UsageError, match="what an encoder gives"):
+        qglow.bench_decoding(qglow.load_model(folder / "decoder_model_merged.onnx"))
 
 
 def test_what_is_missing_is_named(folder: Path) -> None:
@@ -191,6 +204,21 @@ def test_the_command_answers_a_prompt_and_data(configured: Path, tmp_path: Path,
     assert [line.split(": ")[1].split() for line in lines] == [
         [f"w{token}" for token in expected(8, seed)] for seed in (0, 1)
     ]
+
+
+def test_what_belongs_to_a_model_may_lie_around_its_folder(
+    configured: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Published models have their graphs in a folder `onnx`."""
+    (tmp_path / "onnx").mkdir()
+    for name in ("decoder_model_merged.onnx", "encoder_model.onnx"):
+        (tmp_path / "onnx" / name).write_bytes((configured / name).read_bytes())
+    for name in ("tokenizer.json", "config.json"):
+        (tmp_path / name).write_bytes((configured / name).read_bytes())
+    files = [str(tmp_path / "onnx" / name) for name in ("decoder_model_merged.onnx", "encoder_model.onnx")]
+    prompt = " ".join(f"w{token}" for token in made.source(6)["input_ids"][0])
+    assert main(["generate", files[0], "--encoder", files[1], "--prompt", prompt, *ARGUMENTS]) == 0
+    assert capsys.readouterr().out.split() == [f"w{token}" for token in expected(6)]
 
 
 @pytest.mark.parametrize(
