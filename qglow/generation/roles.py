@@ -77,7 +77,9 @@ class Roles:
         if self.past is None:
             return {**result, self.new: ascending_bounds(context, 32)}
         few = (1, FEW, piece) if self.scored(piece) < piece else (1, piece)
-        result |= {self.new: few if piece > 1 else 1, self.past: ascending_bounds(context, 256)}
+        # A call of one token has at most the others of the context before it, and tables may end there.
+        result |= {self.new: few if piece > 1 else 1}
+        result |= {self.past: ascending_bounds(context if piece > 1 else context - 1, 256)}
         if self.total is not None:
             result[self.total] = f"{self.past} + {self.new}"
         return result

@@ -85,6 +85,14 @@ def test_a_source_is_needed_and_may_be_tokens(folder: Path) -> None:
         generator.begin(made.source(25))
 
 
+def test_an_answer_may_be_as_long_as_the_table_of_positions(folder: Path) -> None:
+    generator = loaded(folder, "decoder_model_merged", context=made.LONGEST)
+    generator.begin(made.source(9))
+    answer = list(generator.generate(START, made.LONGEST))
+    assert len(generator.tokens) == made.LONGEST and len(answer) == made.LONGEST - len(START) + 1
+    assert answer[:COUNT] == expected(9)
+
+
 def test_the_cache_may_be_int8_and_streams_fork(folder: Path) -> None:
     generator = loaded(folder, "decoder_model_merged", cache="int8")
     generator.begin(made.source(9))
