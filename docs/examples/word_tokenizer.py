@@ -1,6 +1,6 @@
 """Writes a tokenizer.json whose words are w0, w1 ...: for models with drawn weights, which have no words.
 
-python docs/examples/word_tokenizer.py [COUNT [FILE]]      # 300 words, tokenizer.json
+    python docs/examples/word_tokenizer.py [COUNT [FILE]]      # 300 words, tokenizer.json
 """
 
 from __future__ import annotations
