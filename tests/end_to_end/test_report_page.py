@@ -25,6 +25,8 @@ new PerformanceObserver((list) => list.getEntries().forEach((entry) => { sum += 
   .observe({ type: "layout-shift", buffered: true });
 setTimeout(() => done(sum), 200);
 """
+NOTICED = 1e-3
+"""Layout shifts of a hundredth of what still counts as good (0.1, https://web.dev/articles/cls)."""
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,8 @@ def problems(page: Chrome) -> list[str]:
 
 
 def test_page_opens_without_errors_shifts_and_requests(page: Chrome) -> None:
-    assert page.execute_async_script(SHIFTS) == 0
+    # A busy machine may paint before the page's scripts have run: a line may move by a pixel then.
+    assert page.execute_async_script(SHIFTS) < NOTICED
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert problems(page) == []
     assert find(page, "main section h2").text == "Verdict: good"
