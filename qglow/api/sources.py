@@ -28,10 +28,14 @@ _KEY_AXES = 4
 
 @dataclass(frozen=True)
 class EncoderProgram:
-    """An encoder, and the most places that it gives."""
+    """An encoder, and the most places that it gives.
+
+    refusal: why each length of a text is compiled when it comes, or "" where it need not be.
+    """
 
     program: Executable
     places: int
+    refusal: str = ""
 
 
 def reading_cache(model: Model | QuantizedModel) -> Model | QuantizedModel:
@@ -87,16 +91,17 @@ def compiled_encoder(encoder: Model | QuantizedModel, most: int, options: Compil
         roles = find_roles(model.dimensions)
     except UsageError:
         roles = None  # it reads no text
+    refusal = ""
     if roles is not None and roles.new is not None:
         try:
             bounds = {roles.new: ascending_bounds(most, LEAST_LENGTH)}
             return EncoderProgram(bounded_executable(model._resizable(bounds), options), most)
-        except (ModelError, UnsupportedError):
-            pass  # a file may be wrong for most lengths
+        except (ModelError, UnsupportedError) as error:
+            refusal = str(error)
     program = model.compile(isa=options.isa, threads=options.threads)
     sizes = [(None,) if dims is None else dims[1:] for dims in model.dimensions.values()]
     fixed = all(isinstance(size, int) for dims in sizes for size in dims)
-    return EncoderProgram(program, _places(program) if fixed else most)
+    return EncoderProgram(program, _places(program) if fixed else most, refusal)
 
 
 def _places(program: Executable) -> int:
@@ -117,16 +122,17 @@ def source_reader(
     wanted = {name: decoder.inputs[name] for name in roles.source if name in decoder.inputs}
     keys = [name for name, kind in wanted.items() if len(kind.shape) == _KEY_AXES]
     if not keys:
-        return EncoderReader(encoder.program, None, wanted)
+        return EncoderReader(encoder.program, None, wanted, encoder.refusal)
     if first is None:
         if all(like_named(name, list(encoder.program.outputs)) for name in keys):
-            return EncoderReader(encoder.program, None, wanted)
+            return EncoderReader(encoder.program, None, wanted, encoder.refusal)
         raise UsageError(
             f"input '{keys[0]}' is keys or values of a source, which the decoder's form without a cache "
             "gives: name that as `first`",
             field="first",
         )
-    return EncoderReader(encoder.program, _keys_program(first, keys, encoder.places, options), wanted)
+    program = _keys_program(first, keys, encoder.places, options)
+    return EncoderReader(encoder.program, program, wanted, encoder.refusal)
 
 
 def _keys_program(

@@ -137,6 +137,8 @@ def generate(
         if choice.times:
             note(timed.report(len(given), generator))
         return
+    if generator.source is not None and generator.source.refusal:
+        note(f"the encoder is compiled for each length when it comes: {generator.source.refusal}")
     for name, inputs in sources(generator, source, given):
         generator.begin(inputs)
         timed = _Timed(generator.generate(ends.start, choice.count, sampling, stop))
@@ -148,7 +150,7 @@ def generate(
 def _write(before: str, given: Sequence[int], tokens: Iterable[int], text: TextTokens | None) -> None:
     """Write tokens as they come, as text or as numbers, behind what comes before them."""
     if text is None:
-        say((before if before.endswith(": ") else "") + ",".join(map(str, tokens)))
+        say(before + ",".join(map(str, tokens)))
         return
     sys.stdout.write(before)
     for piece in text.pieces(given, tokens):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qglow.core.errors import UsageError
-from qglow.core.types import Array, Dimension, TensorType
+from qglow.core.errors import UnboundError, UsageError
+from qglow.core.types import Array, Dimension, ElementType, TensorType
 from qglow.generation.roles import find_roles, like_named
 from qglow.runtime.executable import Executable
 from qglow.toolchain.bounded_program import BoundedExecutable
@@ -26,33 +26,41 @@ class EncoderReader:
 
     encoder: reads the source. first: gives keys and values of what the encoder gives, as the model of a first
     token does, where the decoder reads such and the encoder does not give them. wanted: types of the
-    decoder's inputs that a source decides.
+    decoder's inputs that a source decides. refusal: why the encoder is compiled for each length of a text
+    when it comes, or "" where it is not.
     """
 
     encoder: Executable
     first: BoundedExecutable | None
     wanted: Mapping[str, TensorType]
+    refusal: str = ""
 
     def tokens(self, tokens: Sequence[int]) -> dict[str, Array]:
         """Inputs of the encoder for the tokens of a text. Raises UsageError for an encoder of no text."""
-        kinds = self.encoder.inputs
-        roles = find_roles({name: kind.shape for name, kind in kinds.items()})
-        dtypes = {name: np.dtype(kind.element.dtype) for name, kind in kinds.items()}
-        return roles.arrays(tokens, 0, dtypes)
+        dimensions, elements = self._inputs()
+        dtypes = {name: np.dtype(element.dtype) for name, element in elements.items()}
+        return find_roles(dimensions).arrays(tokens, 0, dtypes)
 
     def samples(
         self, data: Data, select: str | None = None, samples: int | None = None
     ) -> Iterator[tuple[str, dict[str, Array]]]:
         """Names and inputs of the encoder for each sample of data. Raises DataError for what does not fit."""
-        kinds = self.encoder.inputs
+        free = FreeInputs.of(*self._inputs())
+        for sample in open_specified(data, free.specs, select=select, samples=samples):
+            yield sample.key, {n: a[None] if n in free.batched else a for n, a in sample.inputs.items()}
+
+    def _inputs(self) -> tuple[dict[str, Sequence[Dimension] | None], dict[str, ElementType]]:
+        """Dimensions and element types of the encoder's inputs."""
+        try:
+            kinds = self.encoder.inputs
+        except UnboundError as unbound:  # each length is compiled when it comes
+            return dict(unbound.dimensions), dict(unbound.elements)
         dimensions: dict[str, Sequence[Dimension] | None] = {name: kind.shape for name, kind in kinds.items()}
         if isinstance(self.encoder, BoundedExecutable):
             dimensions |= self.encoder.dimensions.declared
         else:
             dimensions |= self.encoder.free_dimensions or {}
-        free = FreeInputs.of(dimensions, {name: kind.element for name, kind in kinds.items()})
-        for sample in open_specified(data, free.specs, select=select, samples=samples):
-            yield sample.key, {n: a[None] if n in free.batched else a for n, a in sample.inputs.items()}
+        return dimensions, {name: kind.element for name, kind in kinds.items()}
 
     def read(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The wanted arrays for inputs of the encoder, by name.

@@ -12,11 +12,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from qglow.core.types import Given
 from qglow.importer.binding import real_inputs
-from qglow.importer.control import body_of, label_of
+from qglow.importer.control import body_of, label_of, node_of_body
 from qglow.importer.loading import ModelFile
 from qglow.importer.tensors import to_array
 from qglow.importer.values import bind_values, given_arrays
-from qglow.interchange.nodes import outer_inputs, rename
+from qglow.interchange.nodes import outer_inputs
 
 
 def with_values_bound(model: ModelFile, values: Mapping[str, Given]) -> ModelFile:
@@ -54,17 +54,12 @@ def _branch(
     taken = bool(to_array(conditions[node.input[0]], None).all())
     body, label = body_of(node, "then_branch" if taken else "else_branch"), label_of(node)
     names = {name: name for name in outer_inputs(body.node)} | {v.name: v.name for v in body.output}
-    constants, inner = [], []
+    constants = []
     for tensor in body.initializer:
         names[tensor.name] = f"{label}__{tensor.name}"
         constants.append(TensorProto.FromString(tensor.SerializeToString()))
         constants[-1].name = names[tensor.name]
-    for one in body.node:
-        copy = NodeProto()
-        copy.CopyFrom(one)
-        rename(copy, names, lambda name: f"{label}__{name}")
-        copy.name = f"{label}__{one.name or one.op_type}"
-        inner.append(copy)
+    inner = [node_of_body(one, label, names, str) for one in body.node]
     results = zip(body.output, node.output, strict=True)
     inner += [helper.make_node("Identity", [names[v.name]], [output]) for v, output in results if output]
     return inner, constants

@@ -228,10 +228,7 @@ def import_body(
         names[tensor.name] = importing.fresh(f"{label}__{tensor.name}")
         importing.keep(names[tensor.name], tensor)
     for node in body.node:
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        rename(copy, names, lambda name: importing.fresh(f"{label}__{name}"))
-        copy.name = f"{label}__{node.name or node.op_type}"
+        copy = node_of_body(node, label, names, importing.fresh)
         for old, new in zip(node.output, copy.output, strict=True):
             if old in wanted:
                 importing.need(new)
@@ -240,6 +237,17 @@ def import_body(
     if not all(map(importing.is_known, results)):
         raise Open
     return results
+
+
+def node_of_body(
+    node: NodeProto, label: str, names: dict[str, str], fresh: Callable[[str], str]
+) -> NodeProto:
+    """Return a node of a body as one beside the node of this label; `names` as `rename` has them."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    rename(copy, names, lambda name: fresh(f"{label}__{name}"))
+    copy.name = f"{label}__{node.name or node.op_type}"
+    return copy
 
 
 def listed(settings: Mapping[str, list[int]], name: str, count: int) -> list[int]:

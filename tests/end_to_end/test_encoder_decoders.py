@@ -85,6 +85,23 @@ def test_a_source_is_needed_and_may_be_tokens(folder: Path) -> None:
         generator.begin(made.source(25))
 
 
+def test_an_encoder_that_takes_few_lengths_says_so(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A file may be right for some lengths alone: this one has a constant of six places."""
+    model = made.encoder()
+    model.graph.node[0].output[0] = "embedded"
+    model.graph.node.insert(1, helper.make_node("Add", ["embedded", "six"], ["x"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 6, 1), np.float32), "six"))
+    decoder_file, encoder = folder / "decoder_model_merged.onnx", save(model, tmp_path)
+    tokens = ",".join(map(str, made.source(6)["input_ids"][0]))
+    given = ["--encoder", str(encoder), "--start", "2,7", *ARGUMENTS]
+    assert main(["generate", str(decoder_file), "--tokens", tokens, *given]) == 0
+    found = capsys.readouterr()
+    assert found.out == ",".join(map(str, expected(6))) + "\n"
+    assert "compiled for each length" in found.err
+    assert main(["generate", str(decoder_file), "--tokens", "1,2,3,4", *given]) == 4
+    assert "do not broadcast" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_an_answer_may_be_as_long_as_the_table_of_positions(folder: Path) -> None:
     generator = loaded(folder, "decoder_model_merged", context=made.LONGEST)
     generator.begin(made.source(9))
