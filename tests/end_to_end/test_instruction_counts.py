@@ -51,6 +51,9 @@ MOST_FOR_SUMS = {
     "fixed": {"cortex-m3": 1_500_000, "cortex-m0plus": 3_100_000},
 }
 """Limits of one call of `sums`, by the recipe's requantization; with float functions 3.6 and 6.0 million."""
+MOST_FOR_BLOCKS = {"riscv64": 2_200_000, "riscv64-v": 280_000, "cortex-m4": 1_150_000}
+"""Limits of a product of 16 int8 rows and 256 x 64 weights of 4 bits; 2.4, 0.32 and 1.5 million with two vectors
+of columns at once."""
 MOST_CODE = {"cortex-m4": 14_000, "cortex-m55": 12_000}
 """Bytes of code of the example, a little above those of the benchmark of targets."""
 MOST_KEYWORD_INSTRUCTIONS = 6_000_000
@@ -112,6 +115,21 @@ def test_tiles_multiply_as_much_in_an_instruction(
 ) -> None:
     found = counted(bundle(product, target, tmp_path))
     assert SIZE**3 / found >= LEAST_PRODUCTS[target]
+
+
+@pytest.mark.parametrize("target", MOST_FOR_BLOCKS)
+def test_products_of_blocks_keep_their_sums_in_registers(target: str, tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
+    given, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, size])
+        for name, size in (("x", 256), ("y", 64))
+    )
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "blocks", [given], [result], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    opened = qglow.load_model(model.SerializeToString())
+    quantized = opened.quantize(weights="int4:32", dynamic=True, check=False)
+    assert counted(bundle(quantized, target, tmp_path)) <= MOST_FOR_BLOCKS[target]
 
 
 @pytest.mark.parametrize("target", MOST_INSTRUCTIONS)

@@ -48,6 +48,14 @@ from qglow.numerics.blocks import apart, block_count, middle, unpack
 
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once, for one row and for many, which share packed weights."""
+FEW_REGISTERS = 8
+"""Vector registers of processors that sum one vector at once.
+
+Where vectors are numbers in registers of their own, or groups of registers, sums of two and their unpacked
+weights are kept in memory, for up to twice the instructions [counted by emulators].
+"""
+FEWEST_ROWS = 2
+"""Rows of a tile, however few registers there are: weights are unpacked for all of them."""
 JOINED_STEPS = 2
 """Steps of a word that are joined where a tile can, so that their weights fit the registers.
 
@@ -268,7 +276,8 @@ def has_known_weights(instruction: Instruction) -> bool:
 def panel_vectors(instruction: Instruction, target: VectorTarget) -> int:
     """Vectors of columns of a panel, which programs for one row and for many share."""
     columns = instruction.operand("dest").type.shape[1]
-    return max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
+    most = MOST_VECTORS if target.registers > FEW_REGISTERS else 1
+    return max(1, min(most, -(-columns // target.float_lanes)))
 
 
 def needs_row_sums(site: Site) -> bool:
@@ -294,5 +303,5 @@ def integer_block_products(instruction: Instruction, target: VectorTarget) -> li
         return []
     vectors = panel_vectors(instruction, target)
     # Half of the registers are sums of a block; results are in memory while it is multiplied.
-    height = target.registers // 2 // MOST_VECTORS
+    height = max(target.registers // 2 // MOST_VECTORS, FEWEST_ROWS)
     return [IntegerBlockProduct(even_height(rows, height), vectors)]
