@@ -8,12 +8,12 @@ cd "$repository"
 
 echo "== ruff: style"
 "$environment/bin/ruff" check .
-echo "== mypy: types"
-"$environment/bin/mypy"
-echo "== mkdocs: documentation"
+echo "== mypy: types; mkdocs: documentation"
 site="$(mktemp -d)"
 trap 'rm -rf "$site"' EXIT
-NO_MKDOCS_2_WARNING=1 "$environment/bin/mkdocs" build --strict --quiet --site-dir "$site"
+NO_MKDOCS_2_WARNING=1 "$environment/bin/mkdocs" build --strict --quiet --site-dir "$site" &
+"$environment/bin/mypy"
+wait $!
 echo "== pytest: tests"
 "$environment/bin/python" -m pytest "$@"
 echo "== qglow check: accuracy of the example"

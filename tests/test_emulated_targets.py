@@ -21,7 +21,7 @@ OFTEN = {
     "cortex-m3": ("conv", "elementwise", "fixedpoint", "selection"),
     "aarch64": ("linear",),
     "armv7": ("linear",),
-    "riscv64": ("blocks", "conv", "elementwise", "fixedpoint", "integers", "linear", "movement"),
+    "riscv64": ("blocks", "conv", "elementwise", "integers", "linear"),
     "riscv64-v": ("conv", "linear"),
 }
 """Families of more targets that every run covers: kernels of their own, or other arithmetic."""

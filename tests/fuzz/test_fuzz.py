@@ -15,7 +15,7 @@ from tests.fuzz.runner import Result
 from tests.fuzz.workbench import Workbench, make_workbench
 from tests.zoo import REPOSITORY
 
-CASES = 1000
+CASES = 700
 MB = 1 << 20
 
 

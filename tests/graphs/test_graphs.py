@@ -54,7 +54,7 @@ NOT_GENERATED = {
 """Operators that are imported and not drawn, and why."""
 
 
-@hypothesis.settings(max_examples=300, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=200, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(cases())
 def test_correct_models(case: Case) -> None:
     check(case)
