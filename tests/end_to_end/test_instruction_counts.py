@@ -52,8 +52,8 @@ MOST_FOR_SUMS = {
 }
 """Limits of one call of `sums`, by the recipe's requantization; with float functions 3.6 and 6.0 million."""
 MOST_FOR_BLOCKS = {"riscv64": 2_200_000, "riscv64-v": 280_000, "cortex-m4": 1_150_000}
-"""Limits of a product of 16 int8 rows and 256 x 64 weights of 4 bits; 2.4, 0.32 and 1.5 million with two vectors
-of columns at once."""
+"""Limits of a product of 16 int8 rows and 256 x 64 weights of 4 bits; with two vectors of columns at once
+2.4, 0.32 and 1.5 million."""
 MOST_CODE = {"cortex-m4": 14_000, "cortex-m55": 12_000}
 """Bytes of code of the example, a little above those of the benchmark of targets."""
 MOST_KEYWORD_INSTRUCTIONS = 6_000_000
