@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from qglow.api.keywords import GenerationKeywords
 from qglow.api.model import Model
@@ -22,8 +22,15 @@ from qglow.quantization.row_states import is_scales, scales_name
 from qglow.runtime.executable import Executable
 from qglow.runtime.streaming import StreamingExecutable
 from qglow.toolchain import CompileOptions
-from qglow.toolchain.bounded import Int8States, Narrowed, ResizableModel, bounded_executable, every_bound
-from qglow.toolchain.bounded_inputs import Bounds
+from qglow.toolchain.bounded import (
+    Int8States,
+    Narrowed,
+    ResizableModel,
+    bounded_executable,
+    every_bound,
+    within,
+)
+from qglow.toolchain.bounded_inputs import Bounds, ProgramSizes
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.files import write_programs
 from qglow.toolchain.growing import GrowingExecutable
@@ -32,6 +39,7 @@ from qglow.toolchain.narrowing import with_float_states, with_outputs
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
 INT8_CACHE = "int8"
+Made = TypeVar("Made")
 _NO_CACHE = "the model has no cache that grows with its tokens"
 
 
@@ -78,8 +86,10 @@ def load_generator(
     bounds = roles.bounds(context, piece, 1 if source is None else source.places)
     executable: Executable
     if bounds:
-        with _telling(context, piece):
-            executable = bounded_executable(_resizable(decoder, roles, bounds, piece, states, int8), run)
+        resizable = _resizable(decoder, roles, bounds, piece, states, int8)
+        executable = _within_context(
+            resizable, roles, context, piece, lambda programs: bounded_executable(resizable, run, programs)
+        )
         if source is not None:
             reader = source_reader(source, first_form(model, first), roles, executable, run)
             executable = _with_states(executable, roles, states, list(reader.wanted))
@@ -89,7 +99,7 @@ def load_generator(
             raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
         with _telling(context, piece):
             executable = decoder.compile(isa=options["isa"], threads=options["threads"])
-    return Generator(_with_states(executable, roles, states), roles, context, piece)
+    return _generator(_with_states(executable, roles, states), roles, context, piece)
 
 
 @taking(GenerationOptions)
@@ -118,10 +128,11 @@ def save_generator(
     bounds = roles.bounds(context, piece)
     if not bounds:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens: compile the model as it is")
-    with _telling(context, piece):
-        resizable = _resizable(model, roles, bounds, piece, states, options["cache"] == INT8_CACHE)
-        run = CompileOptions(isa=options["isa"], threads=options["threads"])
-        write_programs(Path(path), resizable, every_bound(resizable.dimensions), run)
+    resizable = _resizable(model, roles, bounds, piece, states, options["cache"] == INT8_CACHE)
+    run = CompileOptions(isa=options["isa"], threads=options["threads"])
+    _within_context(
+        resizable, roles, context, piece, lambda found: write_programs(Path(path), resizable, found, run)
+    )
 
 
 def _check_source(roles: Roles, has_encoder: bool, has_first: bool) -> None:
@@ -154,9 +165,31 @@ def _telling(context: int, piece: int) -> Iterator[None]:
         yield
     except (ModelError, UnsupportedError) as error:
         raise UnsupportedError(
-            f"no program has a `context={context}` and a `piece={piece}`, of which a call may see the sum: "
-            f"{error}"
+            f"no program has a `context={context}` and a `piece={piece}`: {error}"
         ) from error
+
+
+def _within_context(
+    model: ResizableModel,
+    roles: Roles,
+    context: int,
+    piece: int,
+    compiled: Callable[[Sequence[ProgramSizes]], Made],
+) -> Made:
+    """Compile programs for every piece after any cache of the context; return what `compiled` makes of them.
+
+    Where tables of a model end with the context, which some programs would exceed, it makes those that stay
+    within it: the last tokens of the context are read in smaller pieces then.
+    """
+    every = every_bound(model.dimensions)
+    with _telling(context, piece):
+        try:
+            return compiled(every)
+        except (ModelError, UnsupportedError, UsageError):
+            if roles.past is not None and roles.new is not None and piece > 1:
+                with suppress(ModelError, UnsupportedError, UsageError):
+                    return compiled(within(every, roles.past, roles.new, context))
+            raise
 
 
 def _resizable(
@@ -190,8 +223,18 @@ def _generator_of(
     if roles.new is None:
         raise UsageError(f"the program takes one number of '{roles.tokens}' alone")
     piece = bounds[roles.new][-1]
-    most = bounds[roles.past][-1] if roles.past is not None else piece
-    return Generator(_with_states(program, roles, states), roles, min(context, most), piece)
+    most = piece
+    if roles.past is not None:
+        most = bounds[roles.past][-1]
+        before_piece = [one.sizes[roles.past] for one in program.taken if one.sizes[roles.new] == piece]
+        if max(before_piece) < most:
+            most += 1  # tokens before the last one of the context
+    return _generator(_with_states(program, roles, states), roles, min(context, most), piece)
+
+
+def _generator(executable: Executable, roles: Roles, context: int, piece: int) -> Generator:
+    takes = executable.takes if isinstance(executable, GrowingExecutable) else None
+    return Generator(executable, roles, context, piece, takes=takes)
 
 
 def _with_states(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from qglow.core.errors import DataError, UsageError
-from qglow.core.types import Array
-from qglow.generation.roles import Roles, scores_output
+from qglow.core.types import Array, Shape
+from qglow.generation.roles import FEW, Roles, scores_output
 from qglow.generation.sampling import TokenSampling
 from qglow.generation.source import EncoderReader
 from qglow.runtime.executable import Executable
@@ -28,12 +28,14 @@ class Generator:
         context: int,
         piece: int,
         source: EncoderReader | None = None,
+        takes: Callable[[Mapping[str, Shape]], bool] | None = None,
     ) -> None:
         """A compiled model; one with a cache keeps its states itself (`StreamingExecutable`).
 
         context: the most tokens. piece: the most tokens that a call takes; those of more than
         `roles.scored(piece)` need not give scores. source: computes what the model keeps of a source; the
-        executable holds it. Raises UsageError where no output is the scores of tokens,
+        executable holds it. takes: whether a call may have inputs of these shapes, where not every piece in
+        the context may be the next. Raises UsageError where no output is the scores of tokens,
         [batch, tokens, vocabulary].
         """
         self._executable = executable
@@ -41,6 +43,7 @@ class Generator:
         self._context = context if roles.length is None else min(context, roles.length)
         self._piece = piece
         self._source = source
+        self._takes = takes
         self._has_source = source is None
         self._scores = scores_output(executable.outputs)
         self._vocabulary = executable.outputs[self._scores].shape[-1]
@@ -147,13 +150,28 @@ class Generator:
                 return
             scores = self.read([token])
 
-    def _parts(self, tokens: list[int]) -> list[list[int]]:
-        """Tokens of each call. The last call is one that gives scores."""
-        end = len(tokens)
+    def _parts(self, tokens: list[int]) -> Iterator[list[int]]:
+        """Tokens of each call, after those before it. The last call is one that gives scores."""
+        end, begin = len(tokens), 0
         if self._piece > self._roles.scored(self._piece) < end:
             end -= 1
-        parts = [tokens[begin : min(begin + self._piece, end)] for begin in range(0, end, self._piece)]
-        return [*parts, tokens[end:]] if end < len(tokens) else parts
+        while begin < end:
+            part = self._taken(tokens[begin : min(begin + self._piece, end)])
+            yield part
+            begin += len(part)
+        if end < len(tokens):
+            yield tokens[end:]
+
+    def _taken(self, tokens: list[int]) -> list[int]:
+        """Take as many tokens as the next call can: near the end of the context few, or one."""
+        for count in (len(tokens), FEW):
+            part = tokens[:count]
+            if len(part) == 1 or self._takes is None:
+                return part
+            arrays = self._inputs(len(self._seen), part)
+            if self._takes({name: array.shape for name, array in arrays.items()}):
+                return part
+        return tokens[:1]
 
     def _padded(self) -> list[int]:
         """Return the tokens, with zeros behind them where the model takes one length alone."""

@@ -19,7 +19,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.lowering.decompose import decompose_node
 from qglow.passes.share_tables import ShareTables
 from qglow.quantization.row_states import keep_rows_in_int8, scales_name
-from qglow.toolchain.bounded_inputs import BoundedInputs, ProgramSizes
+from qglow.toolchain.bounded_inputs import LEAST, BoundedInputs, ProgramSizes
 from qglow.toolchain.bounded_program import BoundedExecutable, BoundedForm, BoundedProgram
 from qglow.toolchain.compilation import compile_together
 from qglow.toolchain.options import CompileOptions
@@ -185,18 +185,33 @@ def every_bound(dimensions: BoundedInputs) -> list[ProgramSizes]:
     return [ProgramSizes.up_to(dict(zip(names, sizes, strict=True))) for sizes in every]
 
 
-def bounded_executable(model: ResizableModel, options: CompileOptions) -> BoundedExecutable:
-    """Compile a model for all sizes of dimensions up to their bounds.
+def within(programs: Sequence[ProgramSizes], dimension: str, added: str, total: int) -> list[ProgramSizes]:
+    """The programs, with less room along `dimension` where the sum of it and `added` would exceed `total`.
+
+    Those that are left without room, or with that of another one, are left out.
+    """
+    found: list[ProgramSizes] = []
+    for taken in programs:
+        most = min(taken.sizes[dimension], total - taken.sizes[added])
+        if most >= LEAST:
+            found.append(ProgramSizes.up_to({**taken.sizes, dimension: most}))
+    return [taken for place, taken in enumerate(found) if taken not in found[:place]]
+
+
+def bounded_executable(
+    model: ResizableModel, options: CompileOptions, programs: Sequence[ProgramSizes] | None = None
+) -> BoundedExecutable:
+    """Compile a model for all sizes of dimensions up to their bounds, or for those of `programs`.
 
     Raises UnsupportedError that names what depends on how many places there are, and what `model.at` raises.
     """
-    made = [model.form(taken) for taken in every_bound(model.dimensions)]
+    made = [model.form(taken) for taken in programs or every_bound(model.dimensions)]
     model.forget_file()
     executables, weight_bytes = compile_together([(graph, form.places) for graph, form in made], options)
-    programs = [
+    compiled = [
         BoundedProgram.of(form, executable) for (_, form), executable in zip(made, executables, strict=True)
     ]
-    return BoundedExecutable(model.called, programs, weight_bytes)
+    return BoundedExecutable(model.called, compiled, weight_bytes)
 
 
 def _samples(taken: ProgramSizes) -> list[dict[str, int]]:

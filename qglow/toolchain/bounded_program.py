@@ -200,9 +200,12 @@ class BoundedExecutable(DelegatingExecutable):
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        """Names and types of the inputs, of the largest sizes."""
-        kinds = self._programs[-1].form.inputs
-        return {name: kind for name, kind in kinds.items() if name in self._dimensions.inputs}
+        """Names and types of the inputs, each of its largest size."""
+        found: dict[str, TensorType] = {}
+        for kinds in (program.form.inputs for program in self._programs):
+            for name in kinds.keys() & self._dimensions.inputs.keys():
+                found[name] = max(found.get(name, kinds[name]), kinds[name], key=lambda kind: kind.size)
+        return {name: found[name] for name in self._dimensions.inputs if name in found}
 
     @property
     def outputs(self) -> dict[str, TensorType]:
@@ -211,6 +214,11 @@ class BoundedExecutable(DelegatingExecutable):
         for program in self._programs:
             found |= program.form.outputs
         return found
+
+    @property
+    def taken(self) -> tuple[ProgramSizes, ...]:
+        """Sizes that each program takes, the smallest first."""
+        return tuple(one.form.taken for one in self._programs)
 
     @property
     def programs(self) -> tuple[dict[str, Shape], ...]:

@@ -50,6 +50,10 @@ class GrowingExecutable(StreamingExecutable):
         """
         given = {} if initial is None else {name: np.asarray(array) for name, array in initial.items()}
         self._check_initial(given)
+        self._begin(given)
+
+    def _begin(self, given: Mapping[str, Array]) -> None:
+        """Let states be copies of what is given, the others empty."""
         bounds = self._executable.dimensions.bounds
         least = {name: 0 if sizes[-1] > 1 else 1 for name, sizes in bounds.items()}
         with self._lock:
@@ -81,12 +85,16 @@ class GrowingExecutable(StreamingExecutable):
         """Another stream that goes on from a copy of the states; it shares code and weights."""
         forked = GrowingExecutable(self._executable, self._states, self._unchanged)
         with self._lock:
-            forked.reset(self.state)
+            forked._begin(self.state)  # of a full context too, from which no call goes on
         return forked
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Check that a program has these shapes of the inputs that are no states. Raises DataError."""
         self._executable.prepare({**shapes, **self._shapes})
+
+    def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Whether a program has these shapes of the inputs that are no states."""
+        return self._executable.takes({**shapes, **self._shapes})
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run over the next piece.

@@ -154,7 +154,7 @@ class UndecidedModel:
         if isinstance(self.reason, UndecidedError):
             names = ", ".join(f"'{name}'" for name in self.reason.inputs)
             return f"compiled anew for new values of {names}, which decide shapes or parameters"
-        return "compiled anew for new shapes of the inputs, of which dimensions are free"
+        return "dimensions of the inputs are free: new shapes are compiled anew where no bound holds them"
 
     def at(self, shapes: Mapping[str, Sequence[int]], kept: KeptImports | None = None) -> LoadedModel:
         """The model with these shapes of inputs; `kept` as for `read_model`, which raises what this does."""

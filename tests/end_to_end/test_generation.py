@@ -20,7 +20,7 @@ from qglow.core.errors import DataError, InputFileError, UsageError
 from qglow.generation.roles import Roles, find_roles, pair_states
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
-from tests.end_to_end.decoder_model import DEPTH, HEADS, STATES, WORDS, decoder, tokens, without_past
+from tests.end_to_end.decoder_model import DEPTH, HEADS, LONGEST, STATES, WORDS, decoder, tokens, without_past
 from tests.unit.importer.tiny import save, session
 
 Capture = pytest.CaptureFixture[str]
@@ -229,6 +229,34 @@ def test_commands_compile_for_generation(with_cache: Path, tmp_path: Path, capsy
     assert main(["generate", str(with_cache), *given, "--trust"]) == 2
     assert main(["compile", str(with_cache), "--context", "4", "-o", str(out)]) == 2
     assert main(["compile", str(with_cache), "--context", "32", "--shape", "tokens=1,1", "-o", str(out)]) == 2
+
+
+@pytest.mark.parametrize("piece", [8, 16, 32, 64])
+def test_a_context_is_as_long_as_the_tables_of_the_model(
+    with_cache: Path, tmp_path: Path, piece: int
+) -> None:
+    """Pieces that would reach beyond the tables are read in smaller ones, with the same bits."""
+    drawn, running = tokens(LONGEST, seed=2), session(decoder())
+    wanted = running.run(["logits"], dict(without_past(drawn)))[0][0]
+    model = qglow.load_model(with_cache)
+    made = qglow.load_generator(model, context=LONGEST, piece=piece)
+    qglow.save_generator(model, tmp_path / "decoder.qglow", context=LONGEST, piece=piece)
+    loaded = qglow.load_generator(qglow.load(tmp_path / "decoder.qglow", trust=True), context=4096)
+    one_by_one = [made.read([token]) for token in drawn[0].tolist()]
+    for generator in (made, loaded):
+        for first in (1, 47, 58, LONGEST):
+            generator.reset()
+            found = {first: generator.read(drawn[0, :first].tolist())}
+            if first < LONGEST:
+                found[LONGEST] = generator.read(drawn[0, first:].tolist())
+            for count, scores in found.items():
+                np.testing.assert_array_equal(scores, one_by_one[count - 1])
+                np.testing.assert_allclose(scores, wanted[count - 1], rtol=1e-4, atol=1e-5)
+        with pytest.raises(DataError, match="65 tokens are more than the context of 64"):
+            generator.read([1])
+    stream = made.executable
+    assert isinstance(stream, GrowingExecutable)
+    assert {name: array.shape[2] for name, array in stream.fork().state.items()} == dict.fromkeys(STATES, 64)
 
 
 def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> None:
