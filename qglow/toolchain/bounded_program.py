@@ -201,6 +201,10 @@ class BoundedExecutable(DelegatingExecutable):
     @property
     def inputs(self) -> dict[str, TensorType]:
         """Names and types of the inputs, each of its largest size."""
+        return dict(self._largest_inputs)
+
+    @cached_property
+    def _largest_inputs(self) -> Mapping[str, TensorType]:
         found: dict[str, TensorType] = {}
         for kinds in (program.form.inputs for program in self._programs):
             for name in kinds.keys() & self._dimensions.inputs.keys():
