@@ -165,7 +165,8 @@ def _telling(context: int, piece: int) -> Iterator[None]:
         yield
     except (ModelError, UnsupportedError) as error:
         raise UnsupportedError(
-            f"no program has a `context={context}` and a `piece={piece}`: {error}"
+            f"no program has a `context={context}` and a `piece={piece}`: {error}; "
+            "if tables of the model end before that, give a smaller `context`"
         ) from error
 
 

@@ -259,6 +259,11 @@ def test_a_context_is_as_long_as_the_tables_of_the_model(
     assert {name: array.shape[2] for name, array in stream.fork().state.items()} == dict.fromkeys(STATES, 64)
 
 
+def test_a_context_beyond_the_tables_is_refused_with_what_to_do(with_cache: Path, capsys: Capture) -> None:
+    assert main(["generate", str(with_cache), "--tokens", "1", "--context", str(LONGEST + 1)]) == 3
+    assert capsys.readouterr().err.splitlines()[-1].endswith("give a smaller --context")
+
+
 def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> None:
     generator = qglow.load_generator(qglow.load_model(with_cache), context=16, piece=8)
     assert list(generator.generate(BEGIN, COUNT)) == expected()[: 16 - len(BEGIN) + 1]
