@@ -99,7 +99,7 @@ def load_generator(
             raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
         with _telling(context, piece):
             executable = decoder.compile(isa=options["isa"], threads=options["threads"])
-    return _generator(_with_states(executable, roles, states), roles, context, piece)
+    return _generator(executable, roles, states, context, piece)
 
 
 @taking(GenerationOptions)
@@ -224,17 +224,27 @@ def _generator_of(
     if roles.new is None:
         raise UsageError(f"the program takes one number of '{roles.tokens}' alone")
     piece = bounds[roles.new][-1]
-    most = piece
-    if roles.past is not None:
-        most = bounds[roles.past][-1]
-        before_piece = [one.sizes[roles.past] for one in program.taken if one.sizes[roles.new] == piece]
-        if max(before_piece) < most:
-            most += 1  # tokens before the last one of the context
-    return _generator(_with_states(program, roles, states), roles, min(context, most), piece)
+    most = piece if roles.past is None else bounds[roles.past][-1]
+    if _is_limited(program, roles, piece):
+        most += 1  # tokens before the last one of the context
+    return _generator(program, roles, states, min(context, most), piece)
 
 
-def _generator(executable: Executable, roles: Roles, context: int, piece: int) -> Generator:
-    takes = executable.takes if isinstance(executable, GrowingExecutable) else None
+def _is_limited(program: Executable, roles: Roles, piece: int) -> bool:
+    """Whether some caches within the context leave no room for a whole piece."""
+    if not isinstance(program, BoundedExecutable) or roles.past is None or roles.new is None:
+        return False
+    before_piece = [one.sizes[roles.past] for one in program.taken if one.sizes[roles.new] >= piece]
+    return max(before_piece, default=0) < max(one.sizes[roles.past] for one in program.taken)
+
+
+def _generator(
+    program: Executable, roles: Roles, states: Mapping[str, str] | None, context: int, piece: int
+) -> Generator:
+    executable = _with_states(program, roles, states)
+    takes = None
+    if isinstance(executable, GrowingExecutable) and _is_limited(program, roles, piece):
+        takes = executable.takes
     return Generator(executable, roles, context, piece, takes=takes)
 
 
