@@ -187,9 +187,12 @@ def _within_context(
         try:
             return compiled(every)
         except (ModelError, UnsupportedError, UsageError):
+            fitting: Sequence[ProgramSizes] = ()
             if roles.past is not None and roles.new is not None and piece > 1:
+                fitting = within(every, roles.past, roles.new, context)
+            if fitting:
                 with suppress(ModelError, UnsupportedError, UsageError):
-                    return compiled(within(every, roles.past, roles.new, context))
+                    return compiled(fitting)
             raise
 
 

@@ -205,7 +205,8 @@ def bounded_executable(
 
     Raises UnsupportedError that names what depends on how many places there are, and what `model.at` raises.
     """
-    made = [model.form(taken) for taken in programs or every_bound(model.dimensions)]
+    wanted = every_bound(model.dimensions) if programs is None else programs
+    made = [model.form(taken) for taken in wanted]
     model.forget_file()
     executables, weight_bytes = compile_together([(graph, form.places) for graph, form in made], options)
     compiled = [

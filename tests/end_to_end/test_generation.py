@@ -16,7 +16,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import qglow
 from qglow.cli.main import main
-from qglow.core.errors import DataError, InputFileError, UsageError
+from qglow.core.errors import DataError, InputFileError, QglowError, UsageError
 from qglow.generation.roles import Roles, find_roles, pair_states
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
@@ -262,6 +262,18 @@ def test_a_context_is_as_long_as_the_tables_of_the_model(
 def test_a_context_beyond_the_tables_is_refused_with_what_to_do(with_cache: Path, capsys: Capture) -> None:
     assert main(["generate", str(with_cache), "--tokens", "1", "--context", str(LONGEST + 1)]) == 3
     assert capsys.readouterr().err.splitlines()[-1].endswith("give a smaller --context")
+
+
+def test_a_context_with_no_room_at_all_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    """Tables of eight places, in a context of eight: no cache leaves room for a whole piece."""
+    model = decoder()
+    for tensor in model.graph.initializer:
+        if tensor.name == "places":
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)[:8], "places"))
+    out = tmp_path / "decoder.qglow"
+    with pytest.raises(QglowError, match="no program|a program for each size"):
+        qglow.save_generator(qglow.load_model(save(model, tmp_path)), out, context=8, piece=8)
+    assert not out.exists()
 
 
 def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> None:

@@ -28,6 +28,10 @@ def test_programs_without_room_are_left_out() -> None:
     assert sizes((1, 16, 60), (32, 64), 64) == [(1, 32), (1, 63), (16, 32), (16, 48)]
 
 
+def test_no_program_is_left_where_none_has_room() -> None:
+    assert sizes((1, 8), (8,), 8) == []
+
+
 def test_programs_that_became_alike_are_one() -> None:
     assert sizes((1, 40), (32, 64), 64) == [(1, 32), (1, 63), (40, 24)]
 
