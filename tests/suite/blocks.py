@@ -29,6 +29,7 @@ SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((20, 1100), 43, 4, 32, "whole", True),
     ((26, 300), 37, 8, 16, "real", True),
     ((19, 530), 70, 2, 256, "", False),
+    ((23, 1024), 43, 4, 64, "whole", True),
 ]
 
 

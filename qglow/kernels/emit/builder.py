@@ -350,6 +350,15 @@ class Builder:
             yield
         self._at_entry = False
 
+    def room(self, size: int, align: int) -> Value:
+        """Reserve so many bytes of stack memory for the whole call; returns their address."""
+        with self.at_entry():
+            found = self.b.alloca(ir.ArrayType(I8, size))
+        found.align = align
+        # llvmlite makes a typed pointer of it, which fits no opaque one.
+        found.type = PTR
+        return found
+
     def _counted(self, index: Index) -> Value:
         """Convert an index to the type that loops count in."""
         if isinstance(index, int):

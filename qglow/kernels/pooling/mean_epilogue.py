@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from llvmlite import ir
-
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
 from qglow.instructions.operation import Operation
 from qglow.instructions.program import Instruction
-from qglow.kernels.emit.builder import I8, I16, I32, PTR, Value, constant_vector, scalar, vec
+from qglow.kernels.emit.builder import I8, I16, I32, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import ChannelSlice, Kernel, MeanSink, Part, Site, kernel
 from qglow.kernels.emit.operand import Memory
@@ -65,14 +63,8 @@ class GlobalMean(MeanSink):
 
     @staticmethod
     def of(e: Emitter, src: Memory, dest: Memory) -> GlobalMean:
-        """Make the sink for the means of `src`, which is never stored.
-
-        Reserves stack memory, so `e` has to be at the start of a function.
-        """
-        room = e.b.alloca(ir.ArrayType(I8, MOST_VECTORS * e.target.byte_lanes))
-        room.align = e.target.byte_lanes
-        # llvmlite makes a typed pointer of it, which fits no opaque one.
-        room.type = PTR
+        """Make the sink for the means of `src`, which is never stored, with stack memory for its sums."""
+        room = e.room(MOST_VECTORS * e.target.byte_lanes, e.target.byte_lanes)
         return GlobalMean(src.shape[0], dest.pointer, dest.strides[0], src, dest, room)
 
     @property

@@ -106,6 +106,7 @@ class BlockProduct(Kernel):
         dest, columns = site["dest"], site["dest"].shape[1]
         if not dest.type.size:
             return
+        self.prepare(site)
         width = self.vectors * site.target.float_lanes
         whole, rest = divmod(columns, width)
         share = site.e.share(whole + bool(rest))
@@ -113,6 +114,9 @@ class BlockProduct(Kernel):
             if count:
                 with site.e.shared_loop(share, first, count, "panel") as number:
                     self.panel(site, site.e.plus(number, first), used).emit()
+
+    def prepare(self, site: Site) -> None:
+        """Emit what is done once for all panels."""
 
     def panel(self, site: Site, number: Index, used: int) -> BlockPanel:
         """Emitter of one panel."""
@@ -352,7 +356,7 @@ def block_products(instruction: Instruction, target: VectorTarget) -> list[Kerne
     """Return the kernel with tiles that leave registers for weights; none for weights that are computed."""
     if instruction.optional("rows") is not None:
         return []
-    if any(b.data is None for s, b in instruction.operands() if s.name not in ("dest", "src")):
+    if any(b.data is None for s, b in instruction.operands() if s.name not in ("dest", "src", "scratch")):
         return []
     rows, columns = instruction.operand("dest").type.shape
     vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))

@@ -9,16 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I8, PTR, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Site
 from qglow.kernels.products.matmul import live_rows, pieces
 
 NEAR_BYTES = 16 * 1024
 """Most bytes of unpacked weights: about half of a first-level cache, and little beside a stack."""
+WIDE_NEAR_BYTES = 2 * NEAR_BYTES
+"""The same with registers of 64 bytes, where a portion has half as many steps otherwise: to come back to the
+sums of all rows more often costs more than what comes from the second-level cache [measured]."""
+WIDE_LANES = 16
 
 Place = tuple[Value, int]
 """Address of a vector of the result, and how many of its columns there are."""
@@ -45,12 +47,34 @@ class PanelWork(ABC):
         """Emit stores of the weights of a block."""
 
     @abstractmethod
-    def products(self, room: Value, block: Index, tile: PanelTile, length: int) -> list[Value]:
-        """Emit the products of a tile in a block, added to the sums at its places."""
+    def multiply(self, room: Value, number: Index, size: int, tile: PanelTile, length: int) -> None:
+        """Emit the products of a tile in some blocks, added to the sums at its places.
+
+        room: unpacked weights of `size` blocks, each of `length` weights, from block `number` on.
+        """
 
     @abstractmethod
     def bias(self) -> list[Value] | None:
         """Emit loads of what is added to all rows, by vector; None for nothing."""
+
+
+class BlockWork(PanelWork):
+    """Work whose sums are in memory from one block to the next."""
+
+    site: Site
+
+    @abstractmethod
+    def products(self, room: Value, block: Index, tile: PanelTile, length: int) -> list[Value]:
+        """Emit the products of a tile in a block, added to the sums at its places."""
+
+    def multiply(self, room: Value, number: Index, size: int, tile: PanelTile, length: int) -> None:
+        """Emit a loop over the blocks."""
+        e, step = self.site.e, self.room_bytes(length)
+        with e.loop(0, size, name="block") as n:
+            near = e.offset(room, e.scaled(n, step))
+            found = self.products(near, e.plus(number, n), tile, length)
+            for total, (place, columns) in zip(found, tile.places, strict=True):
+                e.store_lanes(total, place, columns)
 
 
 @dataclass(frozen=True)
@@ -79,8 +103,9 @@ class PanelPortions:
         """Emit a loop over portions of blocks, around one that unpacks and one over rows of src."""
         depth, block = self.site["src"].shape[1], self.site.operation.block
         whole, rest = divmod(depth, block)
-        most = max(1, min(whole, NEAR_BYTES // self.work.room_bytes(block)))
-        room = self._room(most * self.work.room_bytes(min(block, depth)))
+        near = NEAR_BYTES if self.lanes < WIDE_LANES else WIDE_NEAR_BYTES
+        most = max(1, min(whole, near // self.work.room_bytes(block)))
+        room = self.e.room(most * self.work.room_bytes(min(block, depth)), 4 * self.lanes)
         self._over_rows(self._clear)
         for first, end, size in pieces(whole, most):
             with self.e.loop(first, end, size, "portion") as number:
@@ -91,15 +116,6 @@ class PanelPortions:
         bounded = (self.site.operation.lo, self.site.operation.hi) != (-infinite, infinite)
         if bounded or "bias" in self.site.constants:
             self._over_rows(self._finish)
-
-    def _room(self, size: int) -> Value:
-        """Address of stack memory for unpacked weights."""
-        with self.e.at_entry():
-            room = self.e.b.alloca(ir.ArrayType(I8, size))
-        room.align = 4 * self.lanes
-        # llvmlite makes a typed pointer of it, which fits no opaque one.
-        room.type = PTR
-        return room
 
     def _over_rows(self, emit: Callable[[PanelTile], None]) -> None:
         """Emit a loop over tiles of rows."""
@@ -135,11 +151,4 @@ class PanelPortions:
         with e.loop(0, size, name="unpacked") as n:
             self.work.unpack(e.offset(room, e.scaled(n, step)), e.plus(number, n), length)
 
-        def multiply(tile: PanelTile) -> None:
-            with e.loop(0, size, name="block") as n:
-                near = e.offset(room, e.scaled(n, step))
-                found = self.work.products(near, e.plus(number, n), tile, length)
-                for total, (place, columns) in zip(found, tile.places, strict=True):
-                    e.store_lanes(total, place, columns)
-
-        self._over_rows(multiply)
+        self._over_rows(lambda tile: self.work.multiply(room, number, size, tile, length))

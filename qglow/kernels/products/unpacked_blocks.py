@@ -26,7 +26,8 @@ from qglow.kernels.products.blocks import (
     load_scales,
 )
 from qglow.kernels.products.matmul import even_height
-from qglow.kernels.products.portions import PanelPortions, PanelTile, PanelWork
+from qglow.kernels.products.portions import BlockWork, PanelPortions, PanelTile
+from qglow.kernels.products.spread_rows import FEW_ROWS, share_sets, spread_bytes, spread_pitch, spread_rows
 from qglow.kernels.tiles.tile import select_tile
 
 STORING = 1.0
@@ -35,15 +36,8 @@ ADDING = 3.0
 """Instructions that add a finished vector of a block to its sum, which is in memory."""
 TOGETHER = 4
 """Steps along K in an iteration of the innermost loop."""
-ROWS = 6
+ROWS = 10
 """Most rows of a tile: with fewer, two multiply-adds a cycle wait for sums to be ready."""
-CLASHING_ROWS = 4
-"""Most rows of a tile where they are `CLASHING_BYTES` apart, or a multiple.
-
-All of them share a set of the first-level cache then, which has eight lines on some processors, with unpacked
-weights and sums in memory: there more rows took longer [measured].
-"""
-CLASHING_BYTES = 4096
 
 
 @kernel
@@ -52,6 +46,20 @@ class UnpackedBlockProduct(BlockProduct):
     """Panels of `vectors` vectors of columns, unpacked some blocks at a time, by tiles of `rows` rows."""
 
     name: ClassVar[str] = "unpackedblockproduct"
+
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Bytes of rows that are copied, where tiles of them would share sets of a cache."""
+        return spread_bytes(instruction) if self.copies(instruction) else 0
+
+    def copies(self, instruction: Instruction) -> bool:
+        """Whether rows are copied first."""
+        rows, depth = instruction.operand("src").type.shape
+        return rows > FEW_ROWS and share_sets(depth)
+
+    def prepare(self, site: Site) -> None:
+        """Emit copies of rows."""
+        if self.copies(site.instruction):
+            spread_rows(site)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of multiply-adds, of unpacking once, and of adding up blocks."""
@@ -67,13 +75,23 @@ class UnpackedBlockProduct(BlockProduct):
 
 
 @dataclass(frozen=True)
-class _UnpackedPanel(BlockPanel, PanelWork):
+class _UnpackedPanel(BlockPanel, BlockWork):
     """Emitter of one panel by portions of blocks."""
 
     @property
     def count(self) -> int:
         """Vectors of columns that the panel has."""
         return -(-self.used // self.lanes)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether rows are read from copies."""
+        return isinstance(self.kernel, UnpackedBlockProduct) and self.kernel.copies(self.site.instruction)
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return spread_pitch(self.depth) if self.is_copied else 4 * self.depth
 
     @property
     def line(self) -> int:
@@ -119,7 +137,8 @@ class _UnpackedPanel(BlockPanel, PanelWork):
     def products(self, room: Value, block: Index, tile: PanelTile, length: int) -> list[Value]:
         """Emit the chains of a tile in a block, and add them to its sums."""
         e, places = self.e, tile.places
-        x = e.offset(self.site["src"].pointer, e.scaled(tile.row, 4 * self.depth))
+        rows = self.site.scratch if self.is_copied else self.site["src"].pointer
+        x = e.offset(rows, e.scaled(tile.row, self.pitch))
         x = e.offset(x, e.scaled(block, 4 * self.operation.block))
         parts = [scalar(vec(F32, self.lanes), 0.0)] * len(places)
         done = length // TOGETHER * TOGETHER
@@ -149,7 +168,7 @@ class _UnpackedPanel(BlockPanel, PanelWork):
         ]
         following = []
         for r in range(len(parts) // self.count):
-            place = e.offset(x, e.plus(e.scaled(k, 4), 4 * self.depth * r))
+            place = e.offset(x, e.plus(e.scaled(k, 4), self.pitch * r))
             factor = e.splat(e.load(place, F32), self.lanes)
             own = parts[r * self.count : (r + 1) * self.count]
             following += [fused_multiply_add(e, factor, w, p) for w, p in zip(loaded, own, strict=True)]
@@ -161,11 +180,10 @@ def unpacked_products(instruction: Instruction, target: VectorTarget) -> list[Ke
     """Return the kernel with the tiles of float weights, where there is room on the stack for a portion."""
     if target.size is not CodeSize.FAST or not target.has_fma or target.float_lanes == 1:
         return []
-    rows, depth = instruction.operand("src").type.shape
-    most = ROWS if 4 * depth % CLASHING_BYTES else CLASHING_ROWS
+    rows = instruction.operand("src").type.shape[0]
     return [
         UnpackedBlockProduct(
-            even_height(rows, min(most, select_tile(target, is_float=True).most_pixels(found.vectors))),
+            even_height(rows, min(ROWS, select_tile(target, is_float=True).most_pixels(found.vectors))),
             found.vectors,
             found.real_zeros,
         )

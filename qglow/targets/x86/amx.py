@@ -48,9 +48,9 @@ class Registers:
     e: Builder
     emulated: bool
 
-    def configure(self, rows: Sequence[int]) -> None:
-        """Give every register its number of rows, of 64 bytes; contents become zero."""
-        self._call("ldtilecfg", configuration(self.e, rows))
+    def configure(self, rows: Sequence[int], widths: Sequence[int] = (ROW_BYTES,) * REGISTERS) -> None:
+        """Give every register its number of rows, and their bytes; contents become zero."""
+        self._call("ldtilecfg", configuration(self.e, rows, widths))
 
     def release(self) -> None:
         """Return the tile state to its initial state."""
@@ -68,6 +68,14 @@ class Registers:
         """Add products of unsigned and signed bytes, in groups of four, to the int32 sums of `total`."""
         self._call("tdpbusd", *(ir.Constant(I8, number) for number in (total, unsigned, signed)))
 
+    def multiply_signed(self, total: int, left: int, right: int) -> None:
+        """Add products of signed bytes, in groups of four, to the int32 sums of `total`."""
+        self._call("tdpbssd", *(ir.Constant(I8, number) for number in (total, left, right)))
+
+    def clear(self, register: int) -> None:
+        """Set all rows to zero."""
+        self._call("tilezero", ir.Constant(I8, register))
+
     def _call(self, name: str, *arguments: Value) -> None:
         if self.emulated:
             self.e.b.call(emulated(self.e.module, name), arguments)
@@ -75,15 +83,15 @@ class Registers:
             self.e.call(f"llvm.x86.{name}", VOID, arguments)
 
 
-def configuration(e: Builder, rows: Sequence[int]) -> Value:
+def configuration(e: Builder, rows: Sequence[int], widths: Sequence[int]) -> Value:
     """A constant in memory for ldtilecfg: palette 1, then bytes a row and rows of each register."""
-    name = "amx_rows_" + "_".join(str(count) for count in rows)
+    name = "amx_rows_" + "_".join(f"{count}x{width}" for count, width in zip(rows, widths, strict=True))
     constant = e.module.globals.get(name)
     if constant is None:
         content = bytearray(CONFIGURATION_BYTES)
         content[0] = 1
-        for register, count in enumerate(rows):
-            content[16 + 2 * register] = ROW_BYTES
+        for register, (count, width) in enumerate(zip(rows, widths, strict=True)):
+            content[16 + 2 * register] = width
             content[48 + register] = count
         kind = ir.ArrayType(I8, CONFIGURATION_BYTES)
         constant = ir.GlobalVariable(e.module, kind, name)

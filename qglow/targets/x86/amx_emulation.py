@@ -100,8 +100,23 @@ def _store_tile(e: Builder, register: Value, pointer: Value, stride: Value) -> N
     )
 
 
-def _multiply(e: Builder, total: Value, unsigned: Value, signed: Value) -> None:
-    sums, left, right = (_tile(e, register) for register in (total, unsigned, signed))
+def _clear(e: Builder, register: Value) -> None:
+    with e.loop(0, TILE_BYTES, ROW_BYTES) as at:
+        e.store(scalar(vec(I8, ROW_BYTES), 0), e.offset(_tile(e, register), at))
+
+
+def _multiply_unsigned(e: Builder, total: Value, unsigned: Value, signed: Value) -> None:
+    _multiply(e, total, unsigned, signed, e.b.zext)
+
+
+def _multiply_signed(e: Builder, total: Value, left: Value, right: Value) -> None:
+    _multiply(e, total, left, right, e.b.sext)
+
+
+def _multiply(
+    e: Builder, total: Value, lhs: Value, signed: Value, widen: Callable[[Value, Any], Value]
+) -> None:
+    sums, left, right = (_tile(e, register) for register in (total, lhs, signed))
     lanes = ROW_BYTES // 4
     wide = vec(I32, lanes)
     with e.loop(0, _rows(e, total), name="row") as row:
@@ -113,7 +128,7 @@ def _multiply(e: Builder, total: Value, unsigned: Value, signed: Value) -> None:
             for part in range(4):
                 factor = e.load(e.offset(bytes_, e.plus(e.scaled(carry.index, 4), part)), I8)
                 chosen = e.b.sext(e.shuffle(weights, None, range(part, ROW_BYTES, 4)), wide)
-                value = e.b.add(value, e.b.mul(chosen, e.splat(e.b.zext(factor, I32), lanes)))
+                value = e.b.add(value, e.b.mul(chosen, e.splat(widen(factor, I32), lanes)))
             carry.next([value])
         e.store(carry.values[0], place)
 
@@ -123,5 +138,7 @@ _INSTRUCTIONS: dict[str, tuple[list[Any], Callable[..., None]]] = {
     "tilerelease": ([], _release),
     "tileloadd64": ([I8, PTR, I64], _load_tile),
     "tilestored64": ([I8, PTR, I64], _store_tile),
-    "tdpbusd": ([I8, I8, I8], _multiply),
+    "tilezero": ([I8], _clear),
+    "tdpbusd": ([I8, I8, I8], _multiply_unsigned),
+    "tdpbssd": ([I8, I8, I8], _multiply_signed),
 }

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from llvmlite import ir
-
 from qglow.core.errors import InternalError
 from qglow.core.types import Array
+from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction, Padding
@@ -20,7 +19,6 @@ from qglow.kernels.convolution.conv import (
     pointers,
     wanted_padding,
 )
-from qglow.kernels.emit.builder import I8, PTR
 from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
 from qglow.kernels.emit.machine import MatrixCosts
 from qglow.kernels.emit.target import VectorTarget
@@ -29,6 +27,7 @@ from qglow.kernels.tiled.geometry import NO_AXIS, Geometry, apart, convolution_g
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiles.output import OutputStage
 from qglow.targets.x86.amx import ROW_BYTES, TILE_BYTES, AmxTile
+from qglow.targets.x86.amx_blocks import AmxBlockProduct, amx_block_products
 from qglow.targets.x86.amx_product import PAIR, AmxProduct, plan_walk
 from qglow.targets.x86.description import X86Target
 
@@ -55,10 +54,7 @@ class AmxKernel(Kernel):
 
     def product(self, site: Site, geometry: Geometry) -> AmxProduct:
         """The product of an instruction; reserves stack memory through which sums reach vector registers."""
-        store = site.e.b.alloca(ir.ArrayType(I8, PAIR * PAIR * TILE_BYTES))
-        store.align = ROW_BYTES
-        # llvmlite makes a typed pointer of it, which fits no opaque one.
-        store.type = PTR
+        store = site.e.room(PAIR * PAIR * TILE_BYTES, ROW_BYTES)
         output = OutputStage.of(site, LANES, self.clamp_first)
         sink = output.mean_sink
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)
@@ -168,5 +164,6 @@ def amx_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]
 
 
 AMX_KERNELS = own_kernels(
-    (AmxConvolution, AmxFullyConnected), {Convolution: amx_convolutions, FullyConnected: amx_products}
+    (AmxConvolution, AmxFullyConnected, AmxBlockProduct),
+    {Convolution: amx_convolutions, FullyConnected: amx_products, BlockGemm: amx_block_products},
 )

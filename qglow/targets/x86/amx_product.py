@@ -10,11 +10,13 @@ for each. The sums take four of the eight tile registers, the loaded tiles the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qglow.kernels.emit.builder import F32, I32, Index, Value, vec
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.tiled.geometry import Axis, Geometry, collapse
 from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
 from qglow.targets.x86.amx import REGISTERS, ROW_BYTES, TILE_BYTES, TILE_ROWS, Registers
@@ -24,6 +26,11 @@ UNSIGNED, SIGNED = 4, 6
 """First registers of pixels and of weights; sums are in registers 0 to 3."""
 STORED_PIXELS = 4
 """Pixels whose results are finished together."""
+EARLY_UNITS = 16
+"""Most units of a block that prefetch the weights of the next: more of them hide how long these take.
+
+A single one gains nothing [measured].
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +113,31 @@ class AmxProduct(ProductLoops):
         """
         walk = plan_walk(self.geometry)
         for block in self.blocks():
-            blocks = self.block_loop(block, pointers)
+            lines = self._early_lines(walk, block)
+            early = lines * self.e.target.model.line_bytes
+            ahead = block.piece.size * self._vector_weights if lines else 0
+            blocks = self.block_loop(block, pointers.moved(self.e, ahead=ahead))
             with (
                 blocks as moved,
                 self.averaged_images(block, moved) as image,
-                self.row_loops(walk.outer, image, walk.pixels, shared=walk.shares_rows) as row,
-                self._units(walk, row) as (unit, late),
+                self.row_loops(walk.outer, image, walk.pixels, walk.units * early, walk.shares_rows) as row,
+                self._units(walk, row, early) as (unit, late),
             ):
-                self._emit_unit(walk, block, unit, late)
+                self._emit_unit(walk, block, unit, late, lines)
+
+    def _early_lines(self, walk: Walk, block: Block) -> int:
+        """Cache lines of the weights of the next block that a unit prefetches in each step; 0 for none."""
+        units, model = walk.units * math.prod(axis.count for axis in walk.outer), self.e.target.model
+        if not 1 < units <= EARLY_UNITS or self._vector_weights * block.piece.size < model.early_bytes:
+            return 0
+        return -(-block.piece.size * self.tile.weight_bytes // (units * model.line_bytes))
 
     @contextmanager
-    def _units(self, walk: Walk, pointers: Pointers) -> Iterator[tuple[Pointers, Index]]:
-        """Emit a loop over units; for a mean also yields how many elements of `over` one is moved back."""
+    def _units(self, walk: Walk, pointers: Pointers, early: int) -> Iterator[tuple[Pointers, Index]]:
+        """Emit a loop over units; for a mean also yields how many elements of `over` one is moved back.
+
+        early: bytes from what one unit prefetches to what the next does.
+        """
         e, late = self.e, 0
         first, end = e.share(walk.units, self.shared is Shared.PIXELS and not walk.shares_rows)
         each = walk.pixels // walk.over.count * self.each
@@ -128,16 +148,16 @@ class AmxProduct(ProductLoops):
                 turn, start = start, e.minimum(start, walk.last)
                 late = e.plus(turn, e.scaled(start, -1)) if self.output.mean_sink else 0
             src, dest = (e.scaled(start, s) for s in (walk.over.src_stride, walk.over.dest_stride))
-            yield pointers.moved(e, src=src, dest=dest), late
+            yield pointers.moved(e, src=src, dest=dest, ahead=e.scaled(number, early)), late
 
-    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers, late: Index) -> None:
+    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers, late: Index, lines: int) -> None:
         """Emit one unit: sums start from the bias, add up all steps, and are finished through memory."""
         registers, vectors = Registers(self.e, self.emulated), block.piece.size
         sums = {(t, v): t * PAIR + v for t in range(walk.tiles) for v in range(vectors)}
         # A stride of 0 reads the biases of 16 channels into the row of every pixel.
         for (_, vector), register in sums.items():
             registers.load(register, self.e.offset(pointers.bias, vector * ROW_BYTES), 0)
-        self._emit_steps(walk, vectors, sums, pointers)
+        self._emit_steps(walk, vectors, sums, pointers, lines)
         # Tile registers have no arithmetic but products; sums reach vector registers through memory.
         for register in sums.values():
             registers.store(register, self.e.offset(self.store, register * TILE_BYTES), ROW_BYTES)
@@ -152,11 +172,12 @@ class AmxProduct(ProductLoops):
         return self.e.scaled(repeated, walk.rows // extent) if self.output.mean_sink else 0
 
     def _emit_steps(
-        self, walk: Walk, vectors: int, sums: dict[tuple[int, int], int], pointers: Pointers
+        self, walk: Walk, vectors: int, sums: dict[tuple[int, int], int], pointers: Pointers, lines: int
     ) -> None:
         """Emit loops over rows and columns of the window and the steps of each run.
 
-        A step loads its tiles once, and multiplies every tile of pixels by every one of weights.
+        A step loads its tiles once, and multiplies every tile of pixels by every one of weights. It
+        prefetches `lines` cache lines of other weights.
         """
         e, runs = self.e, self.geometry.runs
         registers = Registers(e, self.emulated)
@@ -169,6 +190,7 @@ class AmxProduct(ProductLoops):
                 src = e.offset(pointers.src, e.plus(place, e.scaled(step, runs.step)))
                 number = e.plus(e.scaled(run, runs.steps), step)
                 weights = e.offset(pointers.weights, e.scaled(number, step_bytes))
+                fetch_early(e, weights, pointers.ahead, lines)
                 for vector in range(vectors):
                     registers.load(SIGNED + vector, e.offset(weights, vector * TILE_BYTES), ROW_BYTES)
                 for tile in range(walk.tiles):

@@ -30,7 +30,7 @@ from qglow.kernels.products.integer_blocks import FINISHING, IntegerBlockProduct
 from qglow.kernels.products.integer_panel import BYTES, IntegerPanel
 from qglow.kernels.products.matmul import even_height
 from qglow.kernels.products.one_row_blocks import HALF_BITS
-from qglow.kernels.products.portions import PanelPortions, PanelTile, PanelWork
+from qglow.kernels.products.portions import BlockWork, PanelPortions, PanelTile
 from qglow.numerics.blocks import apart, block_count, middle, unpack
 from qglow.targets.x86.description import ACTIVATION_BIAS
 from qglow.targets.x86.multiplications import add_word_pairs, byte_pairs
@@ -92,7 +92,7 @@ class ShortBlockProduct(IntegerBlockProduct):
 
 
 @dataclass(frozen=True)
-class _ShortPanel(IntegerPanel, PanelWork):
+class _ShortPanel(IntegerPanel, BlockWork):
     """Emitter of one panel by portions of blocks."""
 
     @property

@@ -61,8 +61,12 @@ def openvino_product(x: Array, bits: int, block: int, rounds: bool) -> Contender
     random, groups = np.random.default_rng(size), size // block
     kind = openvino.Type.u8 if bits == 8 else openvino.Type.u4
 
+    # Constants refer to the memory of arrays and do not keep it alive.
+    kept: list[Array] = []
+
     def codes(*shape: int) -> Any:
         stored = random.integers(0, 256, int(np.prod(shape)) * bits // 8).astype(np.uint8)
+        kept.append(stored)
         return openvino.op.Constant(openvino.Tensor(stored, openvino.Shape(shape), kind))
 
     scales = (random.uniform(0.5, 1.5, (size, groups, 1)) / (1 << bits)).astype(np.float16)
@@ -85,5 +89,5 @@ def openvino_product(x: Array, bits: int, block: int, rounds: bool) -> Contender
     def run() -> None:
         request.infer()
 
-    run.__dict__["keep"] = x
+    run.__dict__["keep"] = x, kept
     return run

@@ -79,12 +79,21 @@ def test_codes_are_floats_under_an_exponent() -> None:
         assert np.array_equal(words.view(np.float32) - np.float32(power(place)), np.arange(16))
 
 
-@pytest.mark.parametrize(("depth", "rows"), [(DEPTH, 6), (1024, 4)])
-def test_tiles_have_fewer_rows_where_they_share_sets_of_the_cache(depth: int, rows: int) -> None:
-    problem = product((60, depth), 96, 4, 32, "whole", False, False)(np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("rows", "depth", "copied"), [(60, DEPTH, False), (60, 1024, True), (4, 1024, False)]
+)
+def test_rows_are_copied_where_they_share_sets_of_the_cache(rows: int, depth: int, copied: bool) -> None:
+    """Copies lie a line of the cache farther apart, so that no two of a tile are in one set."""
+    problem = product((rows, depth), 96, 4, 32, "whole", False, False)(np.random.default_rng(0))
     program = lower(problem.graph)
     optimize(program)
-    (found,) = [one for one in prepare(program, "avx512vnni").code if isinstance(one.operation, BlockGemm)]
+    (found,) = [one for one in program.code if isinstance(one.operation, BlockGemm)]
+    kernel = UnpackedBlockProduct(4, 2)
+    assert kernel.scratch_bytes(found) == (rows * (4 * depth + 64) if copied else 0)
+
+
+def test_tiles_of_many_rows_have_two_columns_of_sums() -> None:
+    (found,) = [one for one in prepared(60, 96, False).code if isinstance(one.operation, BlockGemm)]
     assert found.kernel is not None
-    kernel = parse_kernel(found.kernel, machine("avx512vnni"))
-    assert isinstance(kernel, UnpackedBlockProduct) and kernel.rows == rows
+    kernel = parse_kernel(found.kernel, machine(NATIVE_ISAS[-1]))
+    assert isinstance(kernel, UnpackedBlockProduct) and 6 <= kernel.rows <= 10 and kernel.vectors == 2

@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from qglow.codegen.compiler import emit_assembly
+from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.kernels.emit.kernel import FACTORIES
+from qglow.kernels.products.one_row_blocks import one_row_products
 from qglow.kernels.selection.choice import best_kernel
 from qglow.kernels.tiled.geometry import Axis, Geometry, Runs
+from qglow.lowering import lower
 from qglow.targets.x86.amx_product import plan_walk
 from qglow.targets.x86.isas import host_isas, isa_by_name
-from tests.runtimes import prepare
+from tests.runtimes import assert_same_bits, prepare
+from tests.suite.blocks import INTEGER_SIZES, extremes, product
 from tests.unit.kernels.convolution.test_conv import FEW, STEM, Case, build, cases, check_int8
 from tests.unit.kernels.products.test_linear import SHAPES, check_int8_product
 
@@ -25,6 +31,7 @@ needs_emulation = pytest.mark.skipif(
     isa_by_name(EMULATED) not in host_isas(emulated=True),
     reason="the host cannot emulate AMX",
 )
+TILED = [EMULATED, *(["amx"] if isa_by_name("amx") in host_isas() else [])]
 DEEP = Case((1, 14, 14, 70), 100, (3, 3), pads=(1, 1, 1, 1))
 
 
@@ -33,6 +40,8 @@ def only_tiles() -> Iterator[None]:
     """No vector kernels, whatever the estimated cost."""
     saved = dict(FACTORIES)
     FACTORIES["convolution"], FACTORIES["fullyconnected"] = [], []
+    # One row has a kernel of its own on all processors.
+    FACTORIES["blockgemm"] = [one_row_products]
     try:
         yield
     finally:
@@ -93,3 +102,64 @@ def test_units_cover_every_pixel_once_or_twice(count: int) -> None:
             first = start + tile * walk.apart
             seen.update(range(first, first + walk.rows))
     assert seen == set(range(count))
+
+
+BLOCKS = [
+    *(size for size in INTEGER_SIZES if size[0] != (40,) and size[3] % 80),
+    ((16, 64), 16, 4, 32, "whole", False),
+    ((17, 333), 40, 4, 128, "whole", True),
+    ((40, 400), 70, 8, 128, "whole", False),
+    ((31, 130), 33, 8, 64, "whole", True),
+    ((15, 700), 50, 8, 192, "", False),
+    ((18, 97), 20, 2, 48, "whole", False),
+    ((32, 2300), 33, 4, 64, "", False),
+    ((3, 2080), 40, 8, 32, "whole", True),
+]
+"""Products by weights in blocks: rows, columns, bits, block, zero points and whether there is a bias."""
+
+
+@needs_emulation
+@pytest.mark.parametrize("isa", TILED)
+@pytest.mark.parametrize("size", BLOCKS, ids=str)
+def test_products_by_blocks(isa: str, size: tuple[tuple[int, ...], int, int, int, str, bool]) -> None:
+    """Those of one row have another kernel."""
+    problem = product(*size, integers=True)(np.random.default_rng(0))
+    program = lower(problem.graph)
+    optimize(program)
+    with only_tiles():
+        chosen = prepare(program, isa)
+        kernels = [one.kernel for one in chosen.code if isinstance(one.operation, BlockGemm)]
+        assert size[0][0] == 1 or str(kernels[0]).startswith("amxblockproduct")
+        assert_same_bits(program, problem.inputs, [isa])
+
+
+@needs_emulation
+@pytest.mark.parametrize("isa", TILED)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_extreme_products_by_blocks(isa: str, bits: int) -> None:
+    problem = extremes(bits, 18)(np.random.default_rng(0))
+    program = lower(problem.graph)
+    optimize(program)
+    with only_tiles():
+        assert_same_bits(program, problem.inputs, [isa])
+
+
+def test_many_rows_by_blocks_use_tiles_where_they_are_faster() -> None:
+    """By estimates: unpacked weights are worth the way of sums through memory from some rows on."""
+    found = {}
+    for rows in (1, 8, 128):
+        problem = product((rows, 1024), 256, 4, 128, "whole", False, integers=True)(np.random.default_rng(0))
+        program = lower(problem.graph)
+        optimize(program)
+        [one] = [x for x in prepare(program, "amx").code if isinstance(x.operation, BlockGemm)]
+        found[rows] = str(one.kernel).split("{")[0]
+    assert found == {1: "onerowblockproduct", 8: "integerblockproduct", 128: "amxblockproduct"}
+
+
+@pytest.mark.parametrize(("rows", "early"), [(16, False), (128, True), (2048, False)])
+def test_weights_of_the_next_block_are_fetched_early(rows: int, early: bool) -> None:
+    """A few units of rows fetch them; one alone waits for its own, and many hide how long they take."""
+    program, _ = build(Case((1, rows, 1, 512), 64, (1, 1)), quantized=True)
+    prepared = prepare(program, "amx")
+    plan_memory(prepared)
+    assert ("prefetcht1" in emit_assembly(prepared, isa_by_name("amx"))) is early
