@@ -43,6 +43,7 @@ class AmxKernel(Kernel):
     """
 
     uses_scales: ClassVar[bool] = False
+    limits_live: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = True
     accumulates_mean: ClassVar[bool] = True
 

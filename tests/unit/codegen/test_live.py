@@ -16,10 +16,10 @@ from qglow.instructions.ops.softmax import Softmax
 from qglow.instructions.passes.stacking import StackDataParallel
 from qglow.instructions.program import Buffer, Live, Program
 from qglow.kernels.emit.operand import to_logical, to_physical
-from qglow.targets.x86.isas import AVX512_VNNI
+from qglow.targets.x86.isas import AMX_EMULATED, AVX512_VNNI
 from qglow.toolchain.compilation import compile_lowered
 from qglow.toolchain.options import CompileOptions
-from tests.runtimes import NATIVE_ISAS, plan_apart, prepare
+from tests.runtimes import NATIVE_ISAS, RUNNABLE, plan_apart, prepare
 from tests.unit.codegen.live_cases import (
     CASES,
     ROWS,
@@ -32,6 +32,9 @@ from tests.unit.codegen.live_cases import (
     softmax,
     sums,
 )
+
+WIDEST = [NATIVE_ISAS[-1], *(isa.name for isa in RUNNABLE if isa is AMX_EMULATED)]
+"""The last target of this processor, and the emulation of AMX where it runs."""
 
 
 def program(case: Made, limited: bool) -> tuple[Program, Buffer, Pairs]:
@@ -75,7 +78,7 @@ def live_mask(shape: tuple[int, ...], pairs: Pairs, count: int) -> Array:
     return live.reshape(shape)
 
 
-@pytest.mark.parametrize("isa", NATIVE_ISAS)
+@pytest.mark.parametrize("isa", [*NATIVE_ISAS, *WIDEST[1:]])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_live_elements_have_the_bits_of_a_whole_result(case: Made, isa: str) -> None:
     whole, dest, pairs = program(case, limited=False)
@@ -87,10 +90,11 @@ def test_live_elements_have_the_bits_of_a_whole_result(case: Made, isa: str) -> 
         assert found[live].tobytes() == expected[live].tobytes(), count
 
 
+@pytest.mark.parametrize("isa", WIDEST)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_most_of_the_others_are_left_out(case: Made) -> None:
+def test_most_of_the_others_are_left_out(case: Made, isa: str) -> None:
     limited, dest, pairs = program(case, limited=True)
-    found = run(limited, inputs(limited, 9), dest, NATIVE_ISAS[-1])
+    found = run(limited, inputs(limited, 9), dest, isa)
     dead = ~live_mask(dest.type.shape, pairs, 9)
     assert (found[dead] == 77).mean() > 0.5
 
