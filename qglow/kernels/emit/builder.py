@@ -145,6 +145,7 @@ class Builder:
         self.module = function.module
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self._at_entry = False
+        self._rooms: dict[str, tuple[int, Value]] = {}
 
     # Constants and addresses
 
@@ -350,13 +351,20 @@ class Builder:
             yield
         self._at_entry = False
 
-    def room(self, size: int, align: int) -> Value:
-        """Reserve so many bytes of stack memory for the whole call; returns their address."""
-        with self.at_entry():
-            found = self.b.alloca(ir.ArrayType(I8, size))
-        found.align = align
-        # llvmlite makes a typed pointer of it, which fits no opaque one.
-        found.type = PTR
+    def room(self, name: str, size: int, align: int) -> Value:
+        """Reserve so many bytes of stack memory for the whole call; returns their address.
+
+        name: whose memory it is. What has been reserved by that name before is used again where it is large
+        enough.
+        """
+        reserved, found = self._rooms.get(name, (0, None))
+        if found is None or reserved < size:
+            with self.at_entry():
+                found = self.b.alloca(ir.ArrayType(I8, size))
+            found.align = align
+            # llvmlite makes a typed pointer of it, which fits no opaque one.
+            found.type = PTR
+            self._rooms[name] = size, found
         return found
 
     def _counted(self, index: Index) -> Value:

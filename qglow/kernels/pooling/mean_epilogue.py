@@ -64,7 +64,7 @@ class GlobalMean(MeanSink):
     @staticmethod
     def of(e: Emitter, src: Memory, dest: Memory) -> GlobalMean:
         """Make the sink for the means of `src`, which is never stored, with stack memory for its sums."""
-        room = e.room(MOST_VECTORS * e.target.byte_lanes, e.target.byte_lanes)
+        room = e.room("sums of means", MOST_VECTORS * e.target.byte_lanes, e.target.byte_lanes)
         return GlobalMean(src.shape[0], dest.pointer, dest.strides[0], src, dest, room)
 
     @property

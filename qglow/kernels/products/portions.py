@@ -105,7 +105,8 @@ class PanelPortions:
         whole, rest = divmod(depth, block)
         near = NEAR_BYTES if self.lanes < WIDE_LANES else WIDE_NEAR_BYTES
         most = max(1, min(whole, near // self.work.room_bytes(block)))
-        room = self.e.room(most * self.work.room_bytes(min(block, depth)), 4 * self.lanes)
+        size = most * self.work.room_bytes(min(block, depth))
+        room = self.e.room("unpacked weights", size, 4 * self.lanes)
         self._over_rows(self._clear)
         for first, end, size in pieces(whole, most):
             with self.e.loop(first, end, size, "portion") as number:

@@ -139,7 +139,7 @@ class AmxBlockProduct(IntegerBlockProduct):
 
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit one panel."""
-        sums = site.e.room(TOGETHER * TILE_BYTES, ROW_BYTES)
+        sums = site.e.room("sums of blocks", TOGETHER * TILE_BYTES, ROW_BYTES)
         _AmxPanel(site, self.rows, self.vectors, number, used, sums).emit()
 
 

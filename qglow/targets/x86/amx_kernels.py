@@ -55,7 +55,7 @@ class AmxKernel(Kernel):
 
     def product(self, site: Site, geometry: Geometry) -> AmxProduct:
         """The product of an instruction; reserves stack memory through which sums reach vector registers."""
-        store = site.e.room(PAIR * PAIR * TILE_BYTES, ROW_BYTES)
+        store = site.e.room("sums of tiles", PAIR * PAIR * TILE_BYTES, ROW_BYTES)
         output = OutputStage.of(site, LANES, self.clamp_first)
         sink = output.mean_sink
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)

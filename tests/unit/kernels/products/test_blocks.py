@@ -97,3 +97,9 @@ def test_tiles_of_many_rows_have_two_columns_of_sums() -> None:
     assert found.kernel is not None
     kernel = parse_kernel(found.kernel, machine(NATIVE_ISAS[-1]))
     assert isinstance(kernel, UnpackedBlockProduct) and 6 <= kernel.rows <= 10 and kernel.vectors == 2
+
+
+def test_panels_with_few_columns_use_the_same_memory_for_weights() -> None:
+    """Stacks of threads may be small, so that the last panel has none of its own."""
+    text = emit_llvm_text(prepared(60, 200, False), machine(NATIVE_ISAS[-1]))
+    assert len([line for line in text.splitlines() if "alloca [" in line and "x i8]" in line]) == 1
