@@ -27,10 +27,11 @@ UNSIGNED, SIGNED = 4, 6
 STORED_PIXELS = 4
 """Pixels whose results are finished together."""
 EARLY_UNITS = 16
-"""Most units of a block that prefetch the weights of the next: more of them hide how long these take.
-
-A single one gains nothing [measured].
-"""
+"""Most units of a block that prefetch the weights of the next: more of them hide how long these take."""
+ALONE_AHEAD = 16 * 1024
+"""Bytes that a unit fetches ahead for itself where it is the only one of its block."""
+ALONE_ROWS = 8
+"""Most pixels of such a unit: with 16 it takes as long as without [measured]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,8 @@ class AmxProduct(ProductLoops):
         """
         walk = plan_walk(self.geometry)
         for block in self.blocks():
-            lines = self._early_lines(walk, block)
+            lines, ahead = self._early_lines(walk, block)
             early = lines * self.e.target.model.line_bytes
-            ahead = block.piece.size * self._vector_weights if lines else 0
             blocks = self.block_loop(block, pointers.moved(self.e, ahead=ahead))
             with (
                 blocks as moved,
@@ -125,12 +125,16 @@ class AmxProduct(ProductLoops):
             ):
                 self._emit_unit(walk, block, unit, late, lines)
 
-    def _early_lines(self, walk: Walk, block: Block) -> int:
-        """Cache lines of the weights of the next block that a unit prefetches in each step; 0 for none."""
+    def _early_lines(self, walk: Walk, block: Block) -> tuple[int, int]:
+        """Cache lines of weights that a unit prefetches in each step, 0 for none, and how far ahead they are.
+
+        All units of a block together prefetch the next block, one alone what it reads itself.
+        """
         units, model = walk.units * math.prod(axis.count for axis in walk.outer), self.e.target.model
-        if not 1 < units <= EARLY_UNITS or self._vector_weights * block.piece.size < model.early_bytes:
-            return 0
-        return -(-block.piece.size * self.tile.weight_bytes // (units * model.line_bytes))
+        whole, step = block.piece.size * self._vector_weights, block.piece.size * self.tile.weight_bytes
+        if units > EARLY_UNITS or whole < model.early_bytes or (units == 1 and walk.pixels > ALONE_ROWS):
+            return 0, 0
+        return -(-step // (units * model.line_bytes)), whole if units > 1 else ALONE_AHEAD
 
     @contextmanager
     def _units(self, walk: Walk, pointers: Pointers, early: int) -> Iterator[tuple[Pointers, Index]]:
