@@ -5,7 +5,8 @@ all rows, a portion of blocks at a time. Sums of a block reach vector registers 
 of one vector of results wait for the blocks of a portion.
 
 Codes of 8 bits less their zero point are no bytes: their products with a are those of code - 128 with a,
-and of zero point - 128 with -a, which is copied too.
+and of zero point - 128 with -a, which is copied too. It is a byte, since rows with scales have no -128 (rule
+11 of the numeric contract).
 """
 
 from __future__ import annotations
