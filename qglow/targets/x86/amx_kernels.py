@@ -40,12 +40,14 @@ class AmxKernel(Kernel):
     """Base of int8 products on AMX.
 
     clamp_first: whether sums are clamped before they are rounded, since they may be too large for int32.
+    fetches: whether weights are prefetched, which was measured for matrices only.
     """
 
     uses_scales: ClassVar[bool] = False
     limits_live: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = True
     accumulates_mean: ClassVar[bool] = True
+    fetches: ClassVar[bool] = False
 
     clamp_first: bool = False
 
@@ -60,7 +62,7 @@ class AmxKernel(Kernel):
         sink = output.mean_sink
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)
         emulated = isinstance(site.target, X86Target) and site.target.emulates_amx
-        return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store, emulated)
+        return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store, emulated, self.fetches)
 
 
 def product_cycles(geometry: Geometry, costs: MatrixCosts) -> float:
@@ -126,6 +128,7 @@ class AmxFullyConnected(AmxKernel):
     """A product with a constant matrix; the rows of `src` are its pixels."""
 
     name: ClassVar[str] = "amxfullyconnected"
+    fetches: ClassVar[bool] = True
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Packed filter, bias and multiplier."""

@@ -88,10 +88,12 @@ class AmxProduct(ProductLoops):
     """Emitter of a product; `store` is the address of four tiles of working memory.
 
     emulated: whether tile instructions are calls of functions that emulate them.
+    fetches: whether weights are prefetched.
     """
 
     store: Value
     emulated: bool
+    fetches: bool = False
 
     def emit_all(self, pointers: Pointers) -> None:
         """Configure tiles, emit the product, release them."""
@@ -132,7 +134,12 @@ class AmxProduct(ProductLoops):
         """
         units, model = walk.units * math.prod(axis.count for axis in walk.outer), self.e.target.model
         whole, step = block.piece.size * self._vector_weights, block.piece.size * self.tile.weight_bytes
-        if units > EARLY_UNITS or whole < model.early_bytes or (units == 1 and walk.pixels > ALONE_ROWS):
+        if (
+            not self.fetches
+            or units > EARLY_UNITS
+            or whole < model.early_bytes
+            or (units == 1 and walk.pixels > ALONE_ROWS)
+        ):
             return 0, 0
         return -(-step // (units * model.line_bytes)), whole if units > 1 else ALONE_AHEAD
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 
 from qglow.codegen.compiler import emit_assembly
+from qglow.instructions.builder import ProgramBuilder
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
 from qglow.kernels.emit.kernel import FACTORIES
@@ -24,7 +26,7 @@ from qglow.targets.x86.isas import host_isas, isa_by_name
 from tests.runtimes import assert_same_bits, prepare
 from tests.suite.blocks import INTEGER_SIZES, extremes, product
 from tests.unit.kernels.convolution.test_conv import FEW, STEM, Case, build, cases, check_int8
-from tests.unit.kernels.products.test_linear import SHAPES, check_int8_product
+from tests.unit.kernels.products.test_linear import SHAPES, check_int8_product, int8_type
 
 EMULATED = "amx-emulated"
 needs_emulation = pytest.mark.skipif(
@@ -159,7 +161,15 @@ def test_many_rows_by_blocks_use_tiles_where_they_are_faster() -> None:
 @pytest.mark.parametrize(("rows", "lines"), [(1, 32), (16, 0), (128, 8), (2048, 0)])
 def test_weights_are_fetched_early(rows: int, lines: int) -> None:
     """A unit of few rows fetches its own, some share those of the next block, many hide what they take."""
-    program, _ = build(Case((1, rows, 1, 512), 64, (1, 1)), quantized=True)
+    builder = ProgramBuilder("product")
+    src, dest = (
+        builder.placeholder(name, int8_type((rows, size), 0)) for name, size in (("src", 512), ("dest", 64))
+    )
+    filters = builder.constant("filter", np.ones((512, 64), np.int8))
+    bias = builder.constant("bias", np.zeros(64, np.int32))
+    factors = builder.constant("multiplier", np.full(64, 0.01, np.float32))
+    builder.emit("op", FullyConnected(), dest, src, filters, bias, factors)
+    program = builder.finish()
     with only_tiles():
         prepared = prepare(program, "amx")
     plan_memory(prepared)
