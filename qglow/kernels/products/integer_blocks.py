@@ -257,12 +257,10 @@ class _RowsPanel(SummedPanel):
         kind = vec(I8, 4 * self.lanes) if dot else vec(I16, 2 * self.lanes)
         if "zeros" not in self.site.constants:
             return [scalar(kind, middle(self.operation.bits))] * self.count
-        found = self.row("zeros", number, blocks, I8)
         if self.splits:
-            wide = vec(I32, self.lanes)
+            found, wide = self.row("zeros", number, blocks, I8), vec(I32, self.lanes)
             return [e.b.sub(e.b.zext(zero, wide), scalar(wide, middle(BYTE_CODES))) for zero in found]
-        repeated = [lane for lane in range(self.lanes) for _ in range(4 if dot else 2)]
-        spread = [e.shuffle(zero, None, repeated) for zero in found]
+        spread = self.repeated_zeros(number, 4 if dot else 2)
         return spread if dot else [e.b.zext(zero, kind) for zero in spread]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.kernels.arithmetic.fused import fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
-from qglow.kernels.emit.builder import F32, I32, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, scalar, vec
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.blocks import BYTE_CODES, WORD_BITS, BlockSite, load_scales
 from qglow.kernels.products.matmul import live_rows, pieces
@@ -61,6 +61,12 @@ class IntegerPanel(BlockSite):
         e, kind = self.e, vec(I32, self.lanes)
         word = e.b.lshr(word, scalar(kind, shift)) if shift else word
         return word if mask == (1 << WORD_BITS) - 1 else e.b.and_(word, scalar(kind, mask))
+
+    def repeated_zeros(self, block: Index, times: int) -> list[Value]:
+        """Emit the zero points of a block, bytes, each repeated in as many neighbouring lanes."""
+        lanes = [lane for lane in range(self.lanes) for _ in range(times)]
+        found = self.row("zeros", block, block_count(self.depth, self.operation.block), I8)
+        return [self.e.shuffle(zero, None, lanes) for zero in found]
 
     def row(self, name: str, index: Index, rows: int, element: Any = F32) -> list[Value]:
         """Emit loads of the used vectors from a row of this panel; constants have `rows` rows a panel."""

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from qglow.instructions.program import Instruction
-from qglow.kernels.emit.builder import F32, vec
+from qglow.kernels.convolution.border import copy_bytes
 from qglow.kernels.emit.kernel import Site
 from qglow.kernels.products.matmul import live_rows
 
@@ -42,10 +42,7 @@ def spread_rows(site: Site) -> None:
     Every thread copies all of them, and then need not wait for others.
     """
     e, (rows, depth) = site.e, site["src"].shape
-    kind = vec(F32, site.target.float_lanes)
-    step = 4 * site.target.float_lanes
     with live_rows(site, 0, rows, 1) as row:
         source = e.offset(site["src"].pointer, e.scaled(row, 4 * depth))
         dest = e.offset(site.scratch, e.scaled(row, spread_pitch(depth)))
-        with e.loop(0, 4 * depth, step, "copied") as at:
-            e.store(e.load(e.offset(source, at), kind), e.offset(dest, at))
+        copy_bytes(e, dest, source, 4 * depth, site.target.byte_lanes)

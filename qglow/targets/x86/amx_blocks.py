@@ -30,7 +30,7 @@ from qglow.kernels.products.packed_product import SIGN
 from qglow.kernels.products.portions import PanelPortions, PanelTile, PanelWork
 from qglow.numerics.blocks import block_count, middle
 from qglow.targets.x86.amx import REGISTERS, ROW_BYTES, TILE_BYTES, TILE_ROWS, Registers
-from qglow.targets.x86.description import X86Target
+from qglow.targets.x86.description import emulates_amx
 
 TOGETHER = 4
 """Blocks whose sums are in registers, and in memory."""
@@ -222,12 +222,9 @@ class _AmxPanel(IntegerPanel, PanelWork):
 
     def _zeros(self, block: Index) -> list[Value]:
         """Emit the zero points of a block, one for each byte of a step."""
-        e, kind = self.e, vec(I8, STEP * self.lanes)
         if "zeros" not in self.site.constants:
-            return [scalar(kind, middle(self.operation.bits))] * self.count
-        repeated = [lane for lane in range(self.lanes) for _ in range(STEP)]
-        blocks = block_count(self.depth, self.operation.block)
-        return [e.shuffle(zero, None, repeated) for zero in self.row("zeros", block, blocks, I8)]
+            return [scalar(vec(I8, STEP * self.lanes), middle(self.operation.bits))] * self.count
+        return self.repeated_zeros(block, STEP)
 
 
 @dataclass(frozen=True)
@@ -354,7 +351,7 @@ def _tiles(instruction: Instruction) -> Tiles:
 
 
 def _registers(site: Site) -> Registers:
-    return Registers(site.e, isinstance(site.target, X86Target) and site.target.emulates_amx)
+    return Registers(site.e, emulates_amx(site.target))
 
 
 def amx_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:

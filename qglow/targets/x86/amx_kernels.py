@@ -29,7 +29,7 @@ from qglow.kernels.tiles.output import OutputStage
 from qglow.targets.x86.amx import ROW_BYTES, TILE_BYTES, AmxTile
 from qglow.targets.x86.amx_blocks import AmxBlockProduct, amx_block_products
 from qglow.targets.x86.amx_product import PAIR, AmxProduct, plan_walk
-from qglow.targets.x86.description import X86Target
+from qglow.targets.x86.description import emulates_amx
 
 LANES = 16
 TILE = AmxTile(LANES)
@@ -61,7 +61,7 @@ class AmxKernel(Kernel):
         output = OutputStage.of(site, LANES, self.clamp_first)
         sink = output.mean_sink
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)
-        emulated = isinstance(site.target, X86Target) and site.target.emulates_amx
+        emulated = emulates_amx(site.target)
         return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store, emulated, self.fetches)
 
 

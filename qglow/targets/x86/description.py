@@ -99,6 +99,11 @@ class X86Target(VectorTarget):
         return None if self.tile("tdpbusd") is None else matrix_peak(e, turns, self.emulates_amx)
 
 
+def emulates_amx(target: VectorTarget) -> bool:
+    """Whether tile instructions of a target are functions over memory."""
+    return isinstance(target, X86Target) and target.emulates_amx
+
+
 _LOOKUPS: dict[str, Callable[[Builder, Value, Value], Value]] = {
     "avx512vbmi": lookup.by_bytes,
     "avx512bw": lookup.by_words,

@@ -248,9 +248,7 @@ class _ShortPanel(IntegerPanel, BlockWork):
             centre = scalar(kind, middle(self.operation.bits))
             found = [centre] * self.count
         else:
-            repeated = [lane for lane in range(self.lanes) for _ in range(STEP)]
-            blocks = block_count(self.depth, self.operation.block)
-            found = [e.shuffle(zero, None, repeated) for zero in self.row("zeros", block, blocks, I8)]
+            found = self.repeated_zeros(block, STEP)
         return [
             [e.b.and_(e.b.lshr(zero, scalar(kind, shift)), most) for shift in _shifts(self.operation)]
             for zero in found
