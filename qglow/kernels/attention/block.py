@@ -1,7 +1,12 @@
-"""A block of rows of queries: their scores, shares of them in working memory, and the mean of values."""
+"""Rows of queries: their scores, shares of them in working memory, and the mean of values.
+
+A tile is the rows whose sums are in registers at once. A block is a few tiles, which read some keys or values
+one after another: these come from the second-level cache once for the block, not for each tile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qglow.kernels.arithmetic.fused import add_product
@@ -21,41 +26,144 @@ FEW_SUMS = 8
 """Sums of few rows that are computed at once: each waits for its last product, all read one row of values."""
 
 
+NEAR_BYTES = 24 * 1024
+"""Bytes of values that all tiles of a block read before the next ones: they stay in the first-level cache."""
+
+
 @dataclass(frozen=True)
 class QueryBlock:
-    """Emitter of a block of `height` rows at `places`, which lie `steps` bytes apart."""
+    """Emitter of `tiles` tiles of `height` rows at `places`, which lie `steps` bytes apart."""
 
     stack: KeyStack
     places: dict[str, Value]
     steps: dict[str, int]
     height: int
+    tiles: Index
 
     @property
     def e(self) -> Emitter:
         return self.stack.e
 
+    @property
+    def rows(self) -> Index:
+        """Rows of all tiles."""
+        return self.e.scaled(self.tiles, self.height)
+
+    def tile(self, number: Index) -> QueryTile:
+        """Emitter of one tile."""
+        e, row = self.e, self.e.scaled(number, self.height)
+        places = {n: e.offset(p, e.scaled(row, self.steps[n])) for n, p in self.places.items()}
+        scores = e.offset(self.stack.scores, e.scaled(row, self.stack.line_bytes))
+        return QueryTile(self.stack, places, self.steps, self.height, scores)
+
     def score_vectors(self) -> None:
         """Emit the scores of the block by the transposed keys, by whole vectors of them."""
+        e = self.e
+        if self.stack.extents.is_int8:  # a quarter as large: it is the sums of rows that are read once
+            with e.loop(0, self.tiles, name="tile") as number:
+                tile = self.tile(number)
+                less = ByteScores(self.stack).sum_rows(tile.queries, self.height)
+                for first, vectors, count in self._keys():
+                    tile.score(first, vectors, count, less)
+            return
+        for first, vectors, count in self._keys():
+            with e.loop(0, self.tiles, name="tile") as number:
+                self.tile(number).score(first, vectors, count, [])
+
+    def _keys(self) -> Iterator[tuple[Index, int, int | None]]:
+        """Emit loops over keys: the first key, vectors of them, and the keys of one that is partial."""
         e, lanes, stack = self.e, self.stack.lanes, self.stack
-        less = ByteScores(stack).sum_rows(self.queries, self.height) if stack.extents.is_int8 else []
         keys, most = stack.extents.keys, stack.vectors
-        end, wide = e.minimum(stack.reach, keys // lanes * lanes), lanes * most
-        blocked = end // wide * wide if isinstance(end, int) else e.b.and_(end, e.index(-wide))
-        for start, stop, vectors in ((0, blocked, most), (blocked, end, 1)):
-            if isinstance(end, int) and start == stop:
-                continue
+        end = e.minimum(stack.reach, keys // lanes * lanes)
+        for start, stop, vectors in self._spans(end, most):
             with e.loop(start, stop, lanes * vectors, "keys") as first:
-                self._score(first, vectors, None, less)
+                yield first, vectors, None
         if keys % lanes:
             with e.loop(keys // lanes * lanes, stack.reach, LANES, "last") as first:
-                self._score(first, 1, keys % lanes, less)
+                yield first, 1, keys % lanes
+
+    def _spans(self, end: Index, most: int) -> Iterator[tuple[Index, Index, int]]:
+        """Ranges of whole vectors of keys up to `end`, by `most` vectors and by what is left of them."""
+        e, lanes = self.e, self.stack.lanes
+        if isinstance(end, int):
+            for first, stop, size in pieces(end, lanes * most, lanes):
+                yield first, stop, size // lanes
+            return
+        start: Index = 0
+        while most:
+            stop = e.b.and_(end, e.index(-lanes * most))
+            yield start, stop, most
+            start, most = stop, most // 2
+
+    def share(self) -> None:
+        """Emit the shares of every row. Lanes of keys that take no part are minus infinity: shares of 0."""
+        e, stack = self.e, self.stack
+        if not isinstance(stack.count, int) or stack.count % LANES:
+            last = e.maximum(e.plus(stack.reach, -LANES), 0)
+            present = self._present(last)
+            with e.loop(0, self.rows, name="row") as row:
+                place = e.offset(stack.scores, e.plus(e.scaled(row, stack.line_bytes), e.scaled(last, 4)))
+                scores = e.load(place, vec(F32, LANES))
+                e.store(e.b.select(present, scores, scalar(scores.type, NEGATIVE_INFINITY)), place)
+        masked = stack.operation.masked_to_zero
+        softmax_rows(e, stack.scores, stack.line_bytes, self.rows, stack.reach, masked)
+
+    def _present(self, first: Index) -> Value:
+        """Whether keys from `first` on take part."""
+        e, count = self.e, self.stack.count
+        places = constant_vector(I32, range(LANES))
+        left = e.index(e.plus(count, -first) if isinstance(first, int) else e.b.sub(e.index(count), first))
+        return e.b.icmp_signed("<", places, e.splat(e.b.trunc(left, I32), LANES))
+
+    def weigh(self) -> None:
+        """Emit the products of shares and values."""
+        e, keys = self.e, self.stack.count
+        near = max(1, NEAR_BYTES // (4 * self.stack.extents.width))
+        if self.tiles == 1 or (isinstance(keys, int) and keys <= near):
+            self._weigh(0, keys)
+            return
+        self._weigh(0, e.minimum(keys, near))
+        with e.loop(near, keys, near, "values") as first:
+            self._weigh(first, e.minimum(e.plus(first, near), keys))
+
+    def _weigh(self, first: Index, stop: Index) -> None:
+        """Emit the part of the sums that some keys have; the first key of all begins them."""
+        e, lanes, width = self.e, self.stack.lanes, self.stack.extents.width
+        whole = width // lanes * lanes
+        vectors = max(self.stack.vectors, FEW_SUMS // self.height)
+        for start, stop_, size in pieces(whole, lanes * vectors, lanes):
+            with e.loop(start, stop_, size, "columns") as column:
+                self._weigh_columns(column, size // lanes, None, (first, stop))
+        if whole < width:
+            self._weigh_columns(whole, 1, width - whole, (first, stop))
+
+    def _weigh_columns(
+        self, column: Index, vectors: int, count: int | None, keys: tuple[Index, Index]
+    ) -> None:
+        with self.e.loop(0, self.tiles, name="tile") as number:
+            self.tile(number).weigh(column, vectors, count, keys)
+
+
+@dataclass(frozen=True)
+class QueryTile:
+    """Emitter of one tile: `height` rows at `places`, which lie `steps` bytes apart; rows of `scores` too."""
+
+    stack: KeyStack
+    places: dict[str, Value]
+    steps: dict[str, int]
+    height: int
+    scores: Value
+
+    @property
+    def e(self) -> Emitter:
+        return self.stack.e
 
     @property
     def queries(self) -> MatrixRows:
-        """Rows of queries of the block."""
+        """Rows of queries of the tile."""
         return MatrixRows(self.places["queries"], self.steps["queries"])
 
-    def _score(self, first: Index, vectors: int, count: int | None, less: list[Value]) -> None:
+    def score(self, first: Index, vectors: int, count: int | None, less: list[Value]) -> None:
         """Emit the scores of some vectors of keys; `count`: how many of the one vector are there.
 
         less: what is subtracted from int8 sums of every row, if anything is.
@@ -73,7 +181,7 @@ class QueryBlock:
             self._store_scores(total, row, e.plus(first, lanes * vector), count)
 
     def score_squares(self) -> None:
-        """Emit the scores of the block, with squares of keys that are transposed in registers."""
+        """Emit the scores of the tile, with squares of keys that are transposed in registers."""
         e, stack = self.e, self.stack
         for start, stop, height in stack.key_blocks():
             with e.loop(start, stop, SQUARE, "keys") as first:
@@ -134,52 +242,30 @@ class QueryBlock:
         place = e.plus(e.scaled(first, size), self.steps[name] * row)
         return e.load_lanes(e.offset(self.places[name], place), element, lanes, count)
 
-    def _row(self, row: Index) -> Value:
+    def _row(self, row: int) -> Value:
         """Address of a row of scores."""
-        return self.e.offset(self.stack.scores, self.e.scaled(row, self.stack.line_bytes))
+        return self.e.offset(self.scores, self.stack.line_bytes * row)
 
-    def share(self) -> None:
-        """Emit the shares of every row. Lanes of keys that take no part are minus infinity: shares of 0."""
-        e, stack = self.e, self.stack
-        if not isinstance(stack.count, int) or stack.count % LANES:
-            last = e.maximum(e.plus(stack.reach, -LANES), 0)
-            present = self._present(last)
-            with e.loop(0, self.height, name="row") as row:
-                place = e.offset(self._row(row), e.scaled(last, 4))
-                scores = e.load(place, vec(F32, LANES))
-                e.store(e.b.select(present, scores, scalar(scores.type, NEGATIVE_INFINITY)), place)
-        masked = stack.operation.masked_to_zero
-        softmax_rows(e, stack.scores, stack.line_bytes, self.height, stack.reach, masked)
+    def weigh(self, column: Index, vectors: int, count: int | None, keys: tuple[Index, Index]) -> None:
+        """Add the products of shares and values of a range of keys to some vectors of results.
 
-    def _present(self, first: Index) -> Value:
-        """Whether keys from `first` on take part."""
-        e, count = self.e, self.stack.count
-        places = constant_vector(I32, range(LANES))
-        left = e.index(e.plus(count, -first) if isinstance(first, int) else e.b.sub(e.index(count), first))
-        return e.b.icmp_signed("<", places, e.splat(e.b.trunc(left, I32), LANES))
-
-    def weigh(self) -> None:
-        """Emit the products of shares and values."""
-        e, stack = self.e, self.stack
-        lanes, width = stack.lanes, stack.extents.width
-        whole = width // lanes * lanes
-        vectors = max(stack.vectors, FEW_SUMS // self.height)
-        for start, stop, size in pieces(whole, lanes * vectors, lanes):
-            with e.loop(start, stop, size, "columns") as column:
-                self._weigh(column, size // lanes, None)
-        if whole < width:
-            self._weigh(whole, 1, width - whole)
-
-    def _weigh(self, column: Index, vectors: int, count: int | None) -> None:
-        """Emit some vectors of results; `count`: columns of the one vector if it is partial."""
-        e, stack, lanes = self.e, self.stack, self.stack.lanes
-        values = e.offset(stack.places["values"], e.scaled(column, 4))
-        sums = [scalar(vec(F32, lanes), 0.0)] * (self.height * vectors)
-        shares, columns = (
-            MatrixRows(stack.scores, stack.line_bytes),
-            MatrixRows(values, 4 * stack.extents.width),
-        )
-        for number, total in enumerate(add_products(e, shares, columns, stack.count, sums, vectors, count)):
-            row, vector = divmod(number, vectors)
-            place = e.plus(e.scaled(column, 4), self.steps["dest"] * row + 4 * lanes * vector)
-            e.store_lanes(total, e.offset(self.places["dest"], place), count)
+        The first key of all begins the sums. count: columns of the one vector if it is partial.
+        """
+        e, stack, lanes, (first, stop) = self.e, self.stack, self.stack.lanes, keys
+        step = 4 * stack.extents.width
+        values = e.offset(stack.places["values"], e.plus(e.scaled(column, 4), e.scaled(first, step)))
+        shares = MatrixRows(e.offset(self.scores, e.scaled(first, 4)), stack.line_bytes)
+        moves = [
+            e.plus(e.scaled(column, 4), self.steps["dest"] * row + 4 * lanes * vector)
+            for row in range(self.height)
+            for vector in range(vectors)
+        ]
+        results = [e.offset(self.places["dest"], move) for move in moves]
+        if isinstance(first, int) and first == 0:
+            depth, sums = stop, [scalar(vec(F32, lanes), 0.0)] * len(results)
+        else:
+            depth = e.b.sub(e.index(stop), e.index(first))
+            sums = [e.load_lanes(result, F32, lanes, count) for result in results]
+        totals = add_products(e, shares, MatrixRows(values, step), depth, sums, vectors, count)
+        for total, result in zip(totals, results, strict=True):
+            e.store_lanes(total, result, count)

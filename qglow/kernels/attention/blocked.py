@@ -1,4 +1,4 @@
-"""Attention: a few rows of queries at a time, whose scores stay in the first-level cache.
+"""Attention: a few rows of queries at a time, whose scores stay in near caches.
 
 Keys lie as rows. For many rows of queries, and where they are int8, they are transposed once for each stack,
 so that vectors run over keys; for few, squares of them are transposed in registers on their way into the
@@ -22,17 +22,19 @@ from qglow.kernels.attention.block import QueryBlock
 from qglow.kernels.attention.byte_scores import ByteScores, score_constants
 from qglow.kernels.attention.extents import OPERANDS, Extents
 from qglow.kernels.attention.stack import KeyStack, live_count
-from qglow.kernels.emit.builder import Value
+from qglow.kernels.emit.builder import Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory, dense_strides
 from qglow.kernels.emit.sweep import nested_widths, outer_loops
-from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.emit.target import CodeSize, VectorTarget
 from qglow.kernels.movement.transpose import SQUARE
-from qglow.kernels.products.matmul import pieces
+from qglow.kernels.products.matmul import direct_block, pieces
 from qglow.kernels.products.packed_product import is_centred
 
 FEW_ROWS = 2
 """Up to this many rows of queries read keys that are transposed in registers, once for each block of rows."""
+TILES, SCORES_BYTES = 4, 64 * 1024
+"""Most tiles of a block, and most bytes of its scores where there are several."""
 ROWS = ("dest", "queries", "addend", "condition")
 """Operands with rows for queries."""
 
@@ -40,13 +42,17 @@ ROWS = ("dest", "queries", "addend", "condition")
 @kernel
 @dataclass(frozen=True)
 class BlockedAttention(Kernel):
-    """Attention by blocks of `rows` rows of queries and `vectors` vectors of keys or of values."""
+    """Attention by tiles of `rows` rows of queries and `vectors` vectors of keys or of values.
+
+    tiles: of a block, whose scores are in working memory together.
+    """
 
     name: ClassVar[str] = "blockedattention"
     limits_live: ClassVar[bool] = True
 
     rows: int = 4
     vectors: int = 2
+    tiles: int = 1
 
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Arrays that sums of int8 queries need."""
@@ -63,7 +69,7 @@ class BlockedAttention(Kernel):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of transposed keys and of a block of scores for every stack of keys."""
         extents = Extents.of(instruction)
-        return prod(extents.outer) * extents.room(self.rows)
+        return prod(extents.outer) * extents.room(self.rows * self.tiles)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of both products and of shares, and of transposing the keys."""
@@ -81,7 +87,7 @@ class BlockedAttention(Kernel):
             return
         operands = [site[name] for name in OPERANDS if name in site.operands]
         steps = [extents.steps(memory) for memory in operands]
-        room = extents.room(self.rows)
+        room = extents.room(self.rows * self.tiles)
         steps.append((*(room * stride for stride in dense_strides(extents.outer)), 0))
         count = live_count(e, site, extents.keys)
         outer = tuple(zip(extents.outer, zip(*(s[:-1] for s in steps), strict=True), strict=True))
@@ -116,18 +122,23 @@ class BlockedAttention(Kernel):
         """Emit blocks of rows, which lie `steps` bytes apart in the operands."""
         e, width = stack.e, stack.extents.width
         for start, stop, height in pieces(rows, self.rows):
-            count = -(-(stop - start) // height)
+            whole = (stop - start) // height
+            count: Index = whole
             if rows == stack.extents.rows:
-                count = e.live_pieces(count, height * width, rows * width, start * width)
-            with e.loop(start, e.plus(e.scaled(count, height), start), height, "rows") as row:
+                count = e.live_pieces(whole, height * width, rows * width, start * width)
+            most = min(self.tiles, whole)
+            with e.loop(0, count, most, "blocks") as first:
+                row = e.plus(e.scaled(first, height), start)
                 moved = {
                     name: e.offset(places[name], e.scaled(row, steps[name]))
                     for name in places
                     if name in ROWS
                 }
-                block = QueryBlock(stack, moved, steps, height)
+                known = most == 1 or (isinstance(count, int) and count % most == 0)
+                tiles = most if known else e.minimum(e.b.sub(e.index(count), e.index(first)), most)
+                block = QueryBlock(stack, moved, steps, height, tiles)
                 if _squares(stack, rows):
-                    block.score_squares()
+                    block.tile(0).score_squares()
                 else:
                     block.score_vectors()
                 block.share()
@@ -154,7 +165,13 @@ def _row_step(site: Site, name: str) -> int:
 
 @candidates_for(Attention)
 def blocked_attention(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel with as many rows as there are registers for sums beside two vectors and a factor."""
-    vectors, registers = 2, target.registers
-    rows = max(registers // (2 * vectors), (registers - vectors - 2) // vectors)
-    return [BlockedAttention(min(8, rows), vectors)]
+    """Return the kernel with tiles that registers hold, in blocks whose scores near caches hold."""
+    extents = Extents.of(instruction)
+    rows = extents.shared if extents.rows == 1 else extents.rows
+    height, vectors = direct_block(target)
+    if height < rows <= target.registers // 4:  # two vectors of more rows: nothing is read twice
+        height, vectors = rows, 2
+    if target.size is not CodeSize.FAST:
+        return [BlockedAttention(height, vectors)]
+    tiles = min(TILES, SCORES_BYTES // (4 * extents.line * height), rows // height)
+    return [BlockedAttention(height, vectors, max(1, tiles))]

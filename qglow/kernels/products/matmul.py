@@ -24,6 +24,9 @@ from qglow.kernels.emit.operand import Memory, dense_strides
 from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import VectorTarget
 
+MANY_REGISTERS = 32
+"""Vector registers that hold the sums of six rows by four vectors."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -240,9 +243,13 @@ def matrix_steps(memory: Memory, leading: Shape) -> tuple[int, ...]:
     return (0,) * missing + tuple(own)
 
 
-def _block(target: VectorTarget) -> tuple[int, int]:
-    """Rows and vectors of a block: at most half of the registers are accumulators, others hold operands."""
-    return min(8, target.registers // 4), 2
+def direct_block(target: VectorTarget) -> tuple[int, int]:
+    """Rows and vectors of a block: their sums, a row of vectors and a factor are in registers.
+
+    Four vectors take fewer loads for as many products than two, where there are registers for enough rows.
+    """
+    vectors = 4 if target.registers >= MANY_REGISTERS else 2
+    return max(2, (target.registers - vectors - 2) // vectors), vectors
 
 
 @candidates_for(FullyConnected)
@@ -251,10 +258,10 @@ def direct_products(instruction: Instruction, target: VectorTarget) -> list[Kern
     data = instruction.operand("filter").data
     direct = data is None or not data.size
     is_float = instruction.operand("src").type.is_float
-    return [DirectFullyConnected(*_block(target))] if direct and is_float else []
+    return [DirectFullyConnected(*direct_block(target))] if direct and is_float else []
 
 
 @candidates_for(MatMul)
 def direct_stacks(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel for float operands, none for int8."""
-    return [DirectMatMul(*_block(target))] if instruction.operand("lhs").type.is_float else []
+    return [DirectMatMul(*direct_block(target))] if instruction.operand("lhs").type.is_float else []

@@ -111,9 +111,9 @@ def softmax_row(
 
 
 def softmax_rows(
-    e: Emitter, start: Value, step: int, rows: int, length: Index, masked_to_zero: bool = False
+    e: Emitter, start: Value, step: int, rows: Index, length: Index, masked_to_zero: bool = False
 ) -> None:
-    """Emit Softmax, in place, of rows of `length` floats (a multiple of 16), which lie `step` bytes apart.
+    """Emit Softmax, in place, of one or more rows of `length` floats (a multiple of 16), `step` bytes apart.
 
     The exponentials of a row are computed while the row before it is divided and the maximum of the next one
     is found: the three wait for different units of a processor. Every row has the bits of `softmax_row`.
@@ -123,16 +123,17 @@ def softmax_rows(
     def row(number: Index) -> Value:
         return e.offset(start, e.scaled(number, step))
 
-    found = work.exponentials(start, row(min(1, rows - 1)), work.largest(start), None)
-    if rows > 1:
+    last = e.plus(rows, -1)
+    found = work.exponentials(start, row(e.minimum(1, last)), work.largest(start), None)
+    if last != 0:
         with e.carrying_loop(1, rows, found, name="row") as carry:
             total, top = carry.values
             # Behind the last row there is none: what is found for it then is not used.
-            following = row(e.minimum(e.plus(carry.index, 1), rows - 1))
+            following = row(e.minimum(e.plus(carry.index, 1), last))
             before = row(e.plus(carry.index, -1)), total
             carry.next(work.exponentials(row(carry.index), following, top, before))
         found = carry.values
-    work.divide_all(row(rows - 1), found[0])
+    work.divide_all(row(last), found[0])
 
 
 @dataclass(frozen=True)
