@@ -37,6 +37,7 @@ MODEL = MachineModel(
     enough_chains=8,
     chain_wait=0.2,
     pair_cycles=6.0,
+    division_cycles=10.0,
     line_bytes=32,
     early_bytes=2 * 1024,
     constant_bytes_a_cycle=8.0,

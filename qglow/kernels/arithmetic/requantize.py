@@ -11,6 +11,7 @@ from typing import Any
 
 from qglow.core.types import Quantization, TensorType
 from qglow.kernels.arithmetic.fixed_point import multiply_fixed
+from qglow.kernels.arithmetic.quotients import reciprocal, rounded_quotients, saves_divisions
 from qglow.kernels.arithmetic.scalar import emit_scalar
 from qglow.kernels.arithmetic.soft_float import (
     divide_in_integers,
@@ -54,6 +55,11 @@ class IntegerRange:
     holds_zero: bool = True
     fixed_point: bool = False
 
+    @property
+    def distances(self) -> tuple[Number, Number]:
+        """Bounds less the zero point."""
+        return self.low - self.zero_point, self.high - self.zero_point
+
 
 def integer_range(
     kind: TensorType, bias: int, q_lo: int | None = None, q_hi: int | None = None, zero_point: Number = None
@@ -92,15 +98,19 @@ def round_to_integers(
     NaN becomes the zero point.
     """
     if not proven:
-        low, high = result.low - result.zero_point, result.high - result.zero_point
-        value = clamp_float(e, value, low, high)
-        if may_be_nan:
-            zero = scalar(value.type, 0.0)
-            value = e.b.select(e.b.fcmp_unordered("uno", value, value), zero, value)
+        value = _within(e, value, result, may_be_nan)
     # Clamping is skipped where NaN has become a zero point outside of the bounds, which it would move. All
     # other values are within the bounds there, as floats were clamped.
     is_clamped = proven or not may_be_nan or result.holds_zero
     return place_steps(e, e.target.round_to_words(e, value), result, is_clamped)
+
+
+def _within(e: Emitter, value: Value, result: IntegerRange, may_be_nan: bool) -> Value:
+    """Clamp floats in units of the result's scale to its bounds; NaN, if there may be any, becomes 0."""
+    value = clamp_float(e, value, *result.distances)
+    if not may_be_nan:
+        return value
+    return e.b.select(e.b.fcmp_unordered("uno", value, value), scalar(value.type, 0.0), value)
 
 
 def place_steps(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool = True) -> Value:
@@ -121,7 +131,7 @@ def place_steps(e: Emitter, steps: Value, result: IntegerRange, is_clamped: bool
 
 def place_bounded(e: Emitter, steps: Value, is_nan: Value, result: IntegerRange) -> Value:
     """Clamp whole steps, and give the zero point for NaN, also where that is out of bounds."""
-    low, high = result.low - result.zero_point, result.high - result.zero_point
+    low, high = result.distances
     bounded = e.intrinsic("llvm.smax", steps, scalar(steps.type, low))
     bounded = e.intrinsic("llvm.smin", bounded, scalar(steps.type, high))
     bounded = e.b.select(is_nan, scalar(steps.type, 0), bounded)
@@ -140,12 +150,26 @@ def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRa
 
 
 def emit_quantize(e: Emitter, value: Value, scale: Number, result: IntegerRange) -> Value:
-    """Quantize float32 by a true division (rule 1); NaN becomes the zero point."""
+    """Quantize float32 to the bits of a true division (rule 1); NaN becomes the zero point."""
     if not e.target.has_float_unit and is_plain(scale):
         steps = divide_in_integers(e, value, scale)
         return place_bounded(e, steps, nan_in_integers(e, value), result)
-    # A product with the reciprocal rounds twice and may differ in the last bit, which decides ties.
-    return round_to_integers(e, e.b.fdiv(value, scalar(value.type, scale)), result, proven=False)
+    inverse = reciprocal(e, scale, value.type) if result.element == I8 and saves_divisions(e) else None
+    return quantize_by(e, value, scalar(value.type, scale), inverse, result)
+
+
+def quantize_by(e: Emitter, value: Value, scale: Value, inverse: Value | None, result: IntegerRange) -> Value:
+    """Quantize float32 by scales in lanes; inverse: their `reciprocal`, None where it is not to be used."""
+
+    def divided() -> Value:
+        # A product with the reciprocal rounds twice and may differ in the last bit, which decides ties.
+        quotient = _within(e, e.b.fdiv(value, scale), result, may_be_nan=True)
+        return e.target.round_to_words(e, quotient)
+
+    if inverse is None:
+        return place_steps(e, divided(), result, result.holds_zero)
+    steps = rounded_quotients(e, value, inverse, result.distances, divided)
+    return place_steps(e, steps, result, result.holds_zero)
 
 
 def widen_centred(e: Emitter, q: Value, zero_point: Number) -> Value:

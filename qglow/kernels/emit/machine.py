@@ -113,6 +113,7 @@ class MachineModel:
     enough_chains: accumulators from which on products start at the full rate, whatever else a step does.
     chain_wait: cycles that a step loses for each accumulator below that number.
     pair_cycles: of multiplying a step of one pixel and vector in pairs of 16 bits.
+    division_cycles: from one division of a register of floats to the next.
     line_bytes: size of a cache line. early_bytes: least size of a block of weights that is prefetched while
         the one before it is in use.
     constant_bytes_a_cycle, moved_bytes_a_cycle: rates at which a thread reads constants, and data that
@@ -135,6 +136,7 @@ class MachineModel:
     enough_chains: int
     chain_wait: float
     pair_cycles: float
+    division_cycles: float
     line_bytes: int
     early_bytes: int
     constant_bytes_a_cycle: float

@@ -34,6 +34,7 @@ EMBEDDED = MachineModel(
     enough_chains=8,
     chain_wait=0.2,
     pair_cycles=6.0,
+    division_cycles=1.0,
     line_bytes=64,
     early_bytes=4 * 1024,
     constant_bytes_a_cycle=8.0,

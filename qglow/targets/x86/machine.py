@@ -26,6 +26,7 @@ SERVER = MachineModel(
     enough_chains=12,
     chain_wait=0.1,
     pair_cycles=1.4,
+    division_cycles=10.0,
     line_bytes=64,
     early_bytes=4 * 1024,
     constant_bytes_a_cycle=16.0,

@@ -153,6 +153,23 @@ def test_quantize(scale: float, zero: int) -> None:
     assert_same_bits(program, {"src": values})
 
 
+@pytest.mark.parametrize("zero", [0, -128, 127, 7])
+@pytest.mark.parametrize("scale", [0.1, 1 / 3, 0.0078125, 1.9999999, 2.0**-110, 3e-31, 1e-39, 2e37, 1.2e36])
+def test_quantize_near_ties(scale: float, zero: int) -> None:
+    """Products with the reciprocal of a scale are not trusted in the middle between two integers."""
+    ties = (np.arange(-260, 260, dtype=np.float64) + 0.5) * np.float64(np.float32(scale))
+    with np.errstate(over="ignore"):
+        near = [ties.astype(np.float32)]
+    for direction in (-np.inf, np.inf):
+        values = near[0]
+        for _ in range(3):
+            values = np.nextafter(values, np.float32(direction), dtype=np.float32)
+            near.append(values)
+    values = np.concatenate([*near, SPECIAL])
+    program = one(Quantize(), int8_type(values.shape, scale, zero), src=float_type(values.size))
+    assert_same_bits(program, {"src": values})
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_dequantize_and_rescale(size: int) -> None:
     data = bytes_of(np.random.default_rng(size), (size,))
