@@ -26,7 +26,7 @@ from qglow.lowering.context import Lowering, natural
 
 @dataclass(frozen=True, eq=False)
 class FoundAttention:
-    """Nodes that become one instruction: `last`, which gives the result, and the `inner` ones.
+    """Nodes that become one instruction (see `joins.Join`), of which `last` gives the result.
 
     scores: shape of the scores, [..., M, T]. keys: [..., T, D] if `rows_of_keys`, else [..., D, T]. addend,
     condition, live: operands of `operation`, where it has them.
@@ -44,29 +44,37 @@ class FoundAttention:
     inner: tuple[Node, ...]
     last: Node
 
+    @property
+    def place(self) -> Node:
+        """The node whose place the instruction takes."""
+        return self.last
 
-def find_attention(graph: Graph, live: Live) -> dict[Node, FoundAttention]:
-    """The blocks of a graph by their last nodes; `live` as for `lower`."""
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes that it computes."""
+        return (*self.inner, self.last)
+
+    def lower(self, lowering: Lowering) -> None:
+        """Lower to one instruction; operands and result are seen in the shape of the scores."""
+        leading, (rows, count) = self.scores[:-2], self.scores[-2:]
+        queries = _seen(lowering, self.queries, (*leading, rows, self.queries.type.shape[-1]))
+        rank = len(self.keys.type.shape)
+        order = natural(self.keys.type.shape)
+        keys = lowering.read(self.keys, order if self.rows_of_keys else (*order[:-2], rank - 1, rank - 2))
+        values = lowering.read(self.values, natural(self.values.type.shape))
+        dest = lowering.write(self.last.output)
+        shape = (*leading, rows, self.values.type.shape[-1])
+        if dest.type.shape != shape:
+            dest = lowering.view(f"{dest.name}.heads", dest, dest.type.with_shape(shape))
+        masks = [_spread(lowering, value, len(self.scores)) for value in (self.addend, self.condition)]
+        live = None if self.live is None else _seen(lowering, self.live, (count,))
+        lowering.emit(self.operation, dest, queries, keys, values, *masks, live)
+
+
+def find_attention(graph: Graph, live: Live) -> list[FoundAttention]:
+    """The blocks of a graph; `live` as for `lower`."""
     found = (_block(graph, node, live) for node in graph.nodes if node.operator == MatMul())
-    return {block.last: block for block in found if block is not None}
-
-
-def lower_attention(lowering: Lowering, block: FoundAttention) -> None:
-    """Lower to one instruction; operands and result are seen in the shape of the scores."""
-    leading, (rows, count) = block.scores[:-2], block.scores[-2:]
-    queries = _seen(lowering, block.queries, (*leading, rows, block.queries.type.shape[-1]))
-    rank = len(block.keys.type.shape)
-    order = natural(block.keys.type.shape)
-    keys = lowering.read(block.keys, order if block.rows_of_keys else (*order[:-2], rank - 1, rank - 2))
-    values = lowering.read(block.values, natural(block.values.type.shape))
-    dest = lowering.write(block.last.output)
-    shape = (*leading, rows, block.values.type.shape[-1])
-    if dest.type.shape != shape:
-        dest = lowering.view(f"{dest.name}.heads", dest, dest.type.with_shape(shape))
-    masks = [_spread(lowering, value, len(block.scores)) for value in (block.addend, block.condition)]
-    live = None if block.live is None else _seen(lowering, block.live, (count,))
-    instruction = lowering.emit(block.operation, dest, queries, keys, values, *masks, live)
-    instruction.origin = (*(node.name for node in block.inner), block.last.name)
+    return [block for block in found if block is not None]
 
 
 def _seen(lowering: Lowering, value: Value, shape: Shape) -> Buffer:

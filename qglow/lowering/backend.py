@@ -14,13 +14,13 @@ class Backend:
     """A target of lowering.
 
     `keeps` names operators that have a decomposition but that the target implements itself; the
-    lowering then leaves them whole and emits the target's instruction. joins_attention: whether attention is
-    one instruction.
+    lowering then leaves them whole and emits the target's instruction. joins: whether several operators
+    become one instruction, such as those of attention.
     """
 
     name: str
     keeps: frozenset[type[Operator]] = frozenset()
-    joins_attention: bool = True
+    joins: bool = True
 
     def wants_whole(self, operator: Operator) -> bool:
         """Whether the target implements `operator` itself, so that it is not decomposed."""

@@ -226,8 +226,12 @@ class Lowering:
 
     def _live_of(self, instruction: Instruction) -> tuple[Live, ...]:
         """Elements of an instruction's results that matter; nothing where these are all, or not alike."""
-        found = {self._live_buffers.get(b.root, ()) if _is_whole(b) else () for b in instruction.writes()}
+        found = {self.live_of(buffer) for buffer in instruction.writes()}
         return found.pop() if len(found) == 1 else ()
+
+    def live_of(self, buffer: Buffer) -> tuple[Live, ...]:
+        """Elements of a buffer that matter; nothing where these are all."""
+        return self._live_buffers.get(buffer.root, ()) if _is_whole(buffer) else ()
 
     def _append(self, instruction: Instruction) -> None:
         self.program.code.append(instruction)

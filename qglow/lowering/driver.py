@@ -37,10 +37,10 @@ from qglow.lowering import (  # noqa: F401
     softmax,
     standardize,
 )
-from qglow.lowering.attention import find_attention, lower_attention
 from qglow.lowering.backend import ANY, Backend
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import decompose, is_table
+from qglow.lowering.joins import find_joins, lower_join
 from qglow.lowering.live import NO_LIMITS, LiveResults, spread_live
 from qglow.lowering.quantize import lower_table
 from qglow.lowering.rules import RULES, LoweringRule
@@ -102,16 +102,15 @@ def _lower(work: Graph, manner: _Manner, outside: Lowering | None = None) -> Pro
     lowering = Lowering(
         work, lambda region, caller: _lower(region, inside, caller), names, places, limits.summed
     )
-    joins = manner.whole and manner.backend.joins_attention
-    found = find_attention(work, manner.live) if joins else {}
-    inner = {node for block in found.values() for node in block.inner}
+    joins = find_joins(work, manner.live) if manner.whole and manner.backend.joins else []
+    joined = {node: join for join in joins for node in join.nodes}
     for node in work.nodes:
-        if node in inner:
+        if node in joined:
+            if node is joined[node].place:
+                lowering.begin(node)
+                lower_join(lowering, joined[node])
             continue
         lowering.begin(node)
-        if node in found:
-            lower_attention(lowering, found[node])
-            continue
         rule = _rule(node)
         assert rule is not None
         rule(lowering, node, node.operator)

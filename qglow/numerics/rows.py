@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.numerics.quantize import quantize
 
 LARGEST = 127
 """The largest integer that a row is scaled to; the smallest is its negative."""
@@ -28,3 +29,10 @@ def row_scales(x: Array) -> Array:
     found = np.maximum(top.view(np.float32) / np.float32(LARGEST), np.float32(LEAST_SCALE))
     broken = np.array(NO_NUMBER, np.uint32).view(np.float32)
     return np.asarray(np.where(top >= INFINITE, broken, found), np.float32)
+
+
+def rows_by_scales(x: Array, scales: Array) -> Array:
+    """int8 `round_half_even(clamp(x / scale, -127, 127))` of rows; zeros where the scale is NaN."""
+    with np.errstate(all="ignore"):
+        quotients = np.asarray(x, np.float32) / scales
+    return quantize(quotients, 1.0, 0, -LARGEST, LARGEST)

@@ -23,7 +23,7 @@ class SourceTarget(KernellessTarget):
     """
 
     states: tuple[tuple[str, str], ...] = ()
-    backend: ClassVar[Backend] = Backend(NAME, joins_attention=False)
+    backend: ClassVar[Backend] = Backend(NAME, joins=False)
     description: ClassVar[TargetDescription] = TargetDescription(
         NAME, "plain C99 sources, for any compiler and processor"
     )

@@ -17,7 +17,7 @@ from qglow.instructions.ops.movement import Gather, Insert, Transpose
 from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.reduce import Reduce
-from qglow.instructions.ops.rows import RowScales
+from qglow.instructions.ops.rows import QuantizeRows, RowScales
 from qglow.instructions.ops.softmax import Softmax
 from qglow.instructions.program import Buffer
 
@@ -101,6 +101,13 @@ def scales(builder: ProgramBuilder) -> Limited:
     )
     builder.emit("scales", RowScales(), dest, src)
     return dest, ((ROWS, 1),)
+
+
+def integers(builder: ProgramBuilder) -> Limited:
+    src, scales = (builder.placeholder(n, float_type(ROWS, k)) for n, k in (("src", 40), ("scales", 1)))
+    dest = builder.placeholder("dest", TensorType(ElementType.INT8, (ROWS, 40), Quantization((1.0,), (0,))))
+    builder.emit("integers", QuantizeRows(), dest, scales, src)
+    return dest, ((ROWS, 40),)
 
 
 def heads(builder: ProgramBuilder) -> Limited:
@@ -252,6 +259,6 @@ IMAGES = (
 )
 CASES = (
     *(layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores),
-    int8_scores,
+    *(int8_scores, integers),
     *IMAGES,
 )

@@ -66,7 +66,8 @@ def run(made: Program, given: dict[str, Array], dest: Buffer, isa: str, threads:
     bias = executable.activation_bias
     stored = {name: to_physical(a, made.buffer(name).type, bias) for name, a in given.items()}
     written = to_physical(result, dest.type, bias).copy()
-    executable.bind(stored, {"dest": written})()
+    others = {b.name: np.zeros(b.type.shape, np.float32) for b in made.outputs() if b.name != "dest"}
+    executable.bind(stored, {"dest": written, **others})()
     return to_logical(written, dest.type, bias)
 
 

@@ -1,0 +1,43 @@
+"""Groups of nodes that become one instruction, where a target takes several operators together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from qglow.graph.graph import Graph, Node
+from qglow.lowering.attention import find_attention
+from qglow.lowering.attention_steps import Live
+from qglow.lowering.context import Lowering
+from qglow.lowering.rows import find_quantized_rows
+
+
+class Join(Protocol):
+    """Nodes that become one instruction, which has their bits."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes that it computes, in their order."""
+        ...
+
+    @property
+    def place(self) -> Node:
+        """The one of the nodes whose place the instruction takes."""
+        ...
+
+    def lower(self, lowering: Lowering) -> None:
+        """Emit the instruction."""
+        ...
+
+
+def find_joins(graph: Graph, live: Live) -> list[Join]:
+    """All joins of a graph; `live` as for `lower`."""
+    return [*find_attention(graph, live), *find_quantized_rows(graph)]
+
+
+def lower_join(lowering: Lowering, join: Join) -> None:
+    """Emit the instruction of a join, with all of its nodes as origin."""
+    start = len(lowering.program.code)
+    join.lower(lowering)
+    for instruction in lowering.program.code[start:]:
+        if instruction.operation.touches_memory:
+            instruction.origin = tuple(node.name for node in join.nodes)
