@@ -82,6 +82,12 @@ def private(graph: Graph, value: Value) -> Refused | None:
     return None
 
 
+def only_user(graph: Graph, value: Value) -> Node | None:
+    """The node that reads a value, if there is one, no other does, and the graph does not return it."""
+    users = [] if graph.is_output(value) else value.users()
+    return users[0] if len(users) == 1 else None
+
+
 def enclosed(graph: Graph, parts: Sequence[Node], last: Node) -> Refused | None:
     """Reason why nodes may not disappear into `last`: others see their results. None if they may."""
     inside = {*parts, last}

@@ -8,6 +8,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.lowering.attention import find_attention
 from qglow.lowering.attention_steps import Live
 from qglow.lowering.context import Lowering
+from qglow.lowering.linear import find_scaled_products
 from qglow.lowering.rows import find_quantized_rows
 
 
@@ -31,7 +32,7 @@ class Join(Protocol):
 
 def find_joins(graph: Graph, live: Live) -> list[Join]:
     """All joins of a graph; `live` as for `lower`."""
-    return [*find_attention(graph, live), *find_quantized_rows(graph)]
+    return [*find_attention(graph, live), *find_quantized_rows(graph), *find_scaled_products(graph)]
 
 
 def lower_join(lowering: Lowering, join: Join) -> None:

@@ -1,13 +1,26 @@
-"""Gemm to fullyconnected: src [M, K], filter [K, N]. MatMul to matmul."""
+"""Gemm to fullyconnected: src [M, K], filter [K, N]. MatMul to matmul.
+
+A Gemm of integer rows, whose sums are multiplied by scales of rows and of columns and have a constant added,
+becomes one fullyconnected with all of them.
+"""
 
 from __future__ import annotations
 
-from qglow.graph.graph import Node, Value
+from dataclasses import dataclass
+
+import numpy as np
+
+from qglow.core.types import Array
+from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops import linear as graph
+from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.rows import THEMSELVES
 from qglow.graph.ops.shape import Reshape
+from qglow.graph.rewriting import only_user, operand, producer_of
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.lowering.accumulation import emit_accumulation
+from qglow.lowering.bounds import bounds
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
@@ -22,6 +35,85 @@ def lower_gemm(lowering: Lowering, node: Node, operator: Gemm) -> None:
     filters = lowering.read(w, (0, 1)) if w.data is None else lowering.constant(w.name, w.data)
     dest = lowering.write(node.output)
     emit_accumulation(lowering, node, FullyConnected(), dest, source, filters)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledProduct:
+    """Nodes that become one fullyconnected (see `joins.Join`): the Gemm, the product of scales, and the rest.
+
+    scales: of rows, [M, 1]. columns: scales of columns, [N]. addend: [N], if there is one.
+    """
+
+    nodes: tuple[Node, ...]
+    scales: Value
+    columns: Array
+    addend: Value | None
+
+    @property
+    def place(self) -> Node:
+        """The node whose place the instruction takes."""
+        return self.nodes[0]
+
+    def lower(self, lowering: Lowering) -> None:
+        """Lower to one instruction."""
+        gemm, last = self.nodes[0], self.nodes[-1]
+        x, w, addend = operand(gemm), operand(gemm, 1), self.addend
+        assert w.data is not None
+        source, scales = (lowering.read(v, natural(v.type.shape)) for v in (x, self.scales))
+        dest = lowering.write(last.output)
+        filters = lowering.constant(w.name, w.data)
+        start = lowering.constant(f"{gemm.name}.bias", np.zeros(len(self.columns), np.int32))
+        factors = lowering.constant(f"{gemm.name}.multiplier", self.columns)
+        added = None
+        if addend is not None and addend.data is not None:
+            added = lowering.constant(f"{gemm.name}.addend", addend.data.reshape(-1))
+        operator = last.operator
+        limits = bounds(operator.lo, operator.hi, last.output.type)  # type: ignore[attr-defined]
+        operation = FullyConnected(**limits)  # type: ignore[arg-type]
+        lowering.emit(operation, dest, source, filters, start, factors, scales, added)
+
+
+def find_scaled_products(graph_: Graph) -> list[ScaledProduct]:
+    """Products of integer rows of a graph whose sums nothing reads but their scaling."""
+    found = (_scaled_product(graph_, node) for node in graph_.nodes if node.operator == Gemm())
+    return [product for product in found if product is not None]
+
+
+def _scaled_product(graph_: Graph, gemm: Node) -> ScaledProduct | None:
+    x, w, rows, columns = operand(gemm), operand(gemm, 1), *gemm.output.type.shape
+    whole = x.type.quantization == THEMSELVES == w.type.quantization and gemm.output.type.is_float
+    scaled = only_user(graph_, gemm.output)
+    if not whole or w.data is None or gemm.operand("bias") is not None or scaled is None:
+        return None
+    factors = _other(scaled, Mul, gemm.output)
+    product = None if factors is None else factors.producer
+    if product is None or product.operator != Mul() or only_user(graph_, product.output) is not scaled:
+        return None
+    pairs = [(v, _other(product, Mul, v)) for v in product.inputs if v is not None]
+    found = [(s, c) for s, c in pairs if s.type.shape == (rows, 1) and _is_row(c, columns)]
+    if not found:
+        return None
+    (scales, by_column), nodes = found[0], [gemm, product, scaled]
+    assert by_column is not None and by_column.data is not None
+    last = only_user(graph_, scaled.output) if scaled.operator == Mul() else None
+    addend = None if last is None else _other(last, Add, scaled.output)
+    if last is not None and _is_row(addend, columns):
+        return ScaledProduct((*nodes, last), scales, by_column.data.reshape(-1), addend)
+    return ScaledProduct(tuple(nodes), scales, by_column.data.reshape(-1), None)
+
+
+def _other(node: Node, kind: type[Add | Mul], value: Value) -> Value | None:
+    """The other operand of an operator of this kind that has the value as one of its two."""
+    if producer_of(node.outputs[0], kind) is None or node.inputs.count(value) != 1:
+        return None
+    return next(v for v in node.inputs if v is not value)
+
+
+def _is_row(value: Value | None, columns: int) -> bool:
+    """Whether a value is a constant with one float for each column."""
+    if value is None or value.data is None or not value.type.is_float:
+        return False
+    return value.type.shape in ((columns,), (1, columns))
 
 
 @lowers(graph.MatMul)

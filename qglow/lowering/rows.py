@@ -7,7 +7,6 @@ becomes one quantizerows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
@@ -15,6 +14,7 @@ from qglow.graph.ops import rows as graph
 from qglow.graph.ops.elementwise import Clip, Div
 from qglow.graph.ops.quantize import Quantize
 from qglow.graph.ops.rows import THEMSELVES
+from qglow.graph.rewriting import only_user
 from qglow.instructions.ops.rows import QuantizeRows, RowScales
 from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, natural
@@ -54,32 +54,22 @@ class QuantizedRows:
 
 def find_quantized_rows(graph_: Graph) -> list[QuantizedRows]:
     """Chains of RowScales, Div, Clip and Quantize, of which nothing else reads quotients."""
-    found = (_chain(graph_, node) for node in graph_.nodes if isinstance(node.operator, graph.RowScales))
+    found = (_chain(graph_, node) for node in graph_.nodes if node.operator.measures_rows)
     return [chain for chain in found if chain is not None]
 
 
 def _chain(graph_: Graph, first: Node) -> QuantizedRows | None:
     x, scales = first.inputs[0], first.output
-    divides = _only(n for n in scales.users() if n.operator == Div() and tuple(n.inputs) == (x, scales))
-    if divides is None:
+    quotients = [n for n in scales.users() if n.operator == Div() and tuple(n.inputs) == (x, scales)]
+    if len(quotients) != 1:
         return None
-    clips = _only_user(graph_, divides.output)
+    clips = only_user(graph_, quotients[0].output)
     clamp = Clip(lo=-float(LARGEST), hi=float(LARGEST))
-    rounds = None if clips is None or clips.operator != clamp else _only_user(graph_, clips.output)
+    rounds = None if clips is None or clips.operator != clamp else only_user(graph_, clips.output)
     if rounds is None or rounds.operator != Quantize() or rounds.output.type.quantization != THEMSELVES:
         return None
     assert clips is not None
-    return QuantizedRows((first, divides, clips, rounds))
-
-
-def _only_user(graph_: Graph, value: Value) -> Node | None:
-    return None if graph_.is_output(value) else _only(value.users())
-
-
-def _only(nodes: Iterable[Node]) -> Node | None:
-    """The node, if there is one and no other."""
-    found = list(nodes)
-    return found[0] if len(found) == 1 else None
+    return QuantizedRows((first, quotients[0], clips, rounds))
 
 
 def _read_rows(lowering: Lowering, x: Value) -> Buffer:
@@ -89,7 +79,7 @@ def _read_rows(lowering: Lowering, x: Value) -> Buffer:
 
 
 def _write_rows(lowering: Lowering, value: Value) -> Buffer:
-    """Where the rows of a result go."""
+    """Buffer of a result, as [rows, elements of a row]."""
     dest = lowering.write(value)
     return lowering.view(f"{dest.name}.rows", dest, value.type.with_shape(_rows(value)))
 

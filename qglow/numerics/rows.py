@@ -36,3 +36,11 @@ def rows_by_scales(x: Array, scales: Array) -> Array:
     with np.errstate(all="ignore"):
         quotients = np.asarray(x, np.float32) / scales
     return quantize(quotients, 1.0, 0, -LARGEST, LARGEST)
+
+
+def scaled_sums(sums: Array, row_scales: Array, column_scales: Array, addend: Array | None) -> Array:
+    """`float32(sum) * (s_r * s_w)` of sums [M, N] by scales [M, 1] and [N], then plus an addend [N]."""
+    with np.errstate(all="ignore"):
+        factors = np.asarray(row_scales, np.float32) * np.asarray(column_scales, np.float32)
+        scaled = np.asarray(sums).astype(np.float32) * factors
+        return np.asarray(scaled if addend is None else scaled + addend, np.float32)

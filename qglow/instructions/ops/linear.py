@@ -35,12 +35,18 @@ from qglow.instructions.ops.rules import (
 from qglow.numerics.elementwise import clip
 from qglow.numerics.half import widen
 from qglow.numerics.linear import gemm_accumulate, gemm_float, matmul_int8
+from qglow.numerics.rows import scaled_sums
 
 
 @register
 @dataclass(frozen=True)
 class FullyConnected(BoundedOperation):
-    """dest[M, N] = clamp(src[M, K] @ filter[K, N] + bias[N]); int8 forms as in Convolution."""
+    """dest[M, N] = clamp(src[M, K] @ filter[K, N] + bias[N]); int8 forms as in Convolution.
+
+    With `row_scales` int8 rows have scales of their own (rule 11 of the numeric contract):
+    dest[m, n] = clamp(float32(sum) * (row_scales[m, 0] * multiplier[n]) + addend[n]), the addend if there is
+    one.
+    """
 
     opcode: ClassVar[str] = "fullyconnected"
     signature: ClassVar[tuple[Operand, ...]] = (
@@ -49,6 +55,8 @@ class FullyConnected(BoundedOperation):
         read("filter"),
         read("bias", optional=True),
         read("multiplier", optional=True),
+        read("row_scales", optional=True),
+        read("addend", optional=True),
         scratch(),
     )
     has_epilogue: ClassVar[bool] = True
@@ -61,14 +69,25 @@ class FullyConnected(BoundedOperation):
         require(depth == filter_depth, f"src has {depth} columns, filter {filter_depth} rows")
         require_shape(types, "dest", (rows, columns), "rows of src, columns of filter")
         verify_accumulation(types, columns)
+        if "row_scales" in types:
+            require("multiplier" in types and types["dest"].is_float, "only sums of int8 have scales of rows")
+            require_float(types, "row_scales", "addend")
+            require_shape(types, "row_scales", (rows, 1), "one element for each row of src")
+            require_shape(types, "addend", (columns,), "one a column")
+        else:
+            require("addend" not in types, "an addend goes with scales of rows")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.linear."""
         src, filters, bias = arrays["src"], arrays["filter"], arrays.get("bias")
         if types["src"].is_float:
-            result = clip(gemm_float(src, widen(filters), bias), self.lo, self.hi)
+            arrays["dest"][...] = clip(gemm_float(src, widen(filters), bias), self.lo, self.hi)
+            return
+        acc = gemm_accumulate(src, parameters_of(types["src"]).zero_point, filters, 0, bias)
+        if "row_scales" in arrays:
+            factors = arrays["row_scales"], arrays["multiplier"]
+            result = clip(scaled_sums(acc, *factors, arrays.get("addend")), self.lo, self.hi)
         else:
-            acc = gemm_accumulate(src, parameters_of(types["src"]).zero_point, filters, 0, bias)
             result = self.finish(acc, arrays["multiplier"], types["dest"]) if "multiplier" in arrays else acc
         arrays["dest"][...] = result
 

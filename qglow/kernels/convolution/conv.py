@@ -102,6 +102,8 @@ def pointers(site: Site) -> Pointers:
         constants["bias"],
         constants.get("multiplier"),
         means=None if site.mean_sink is None else site.mean_sink.pointer,
+        row_scales=site["row_scales"].pointer if "row_scales" in site.operands else None,
+        addend=constants.get("addend"),
     )
 
 

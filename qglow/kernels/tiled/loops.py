@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from qglow.kernels.emit.builder import Index, Value
+from qglow.kernels.emit.builder import F32, Index, Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import ChannelSlice
 from qglow.kernels.tiled.blocking import Piece, divide
@@ -27,13 +27,16 @@ from qglow.kernels.tiled.geometry import Axis, Geometry
 from qglow.kernels.tiles.output import OutputStage
 from qglow.kernels.tiles.tile import PackedTile
 
+SCALE_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Pointers:
     """Addresses where a part of the product starts.
 
     `multiplier`: None where sums are not rescaled. `ahead`: bytes from the weights in use to those that are
-    prefetched. `means`: where means are stored, if results are averaged instead of stored.
+    prefetched. `means`: where means are stored, if results are averaged instead of stored. `row_scales`: of
+    pixels, if they have their own. `addend`: what is added to the scaled sums of a channel.
     """
 
     src: Value
@@ -43,6 +46,8 @@ class Pointers:
     multiplier: Value | None
     ahead: Index = 0
     means: Value | None = None
+    row_scales: Value | None = None
+    addend: Value | None = None
 
     def moved(
         self,
@@ -53,18 +58,43 @@ class Pointers:
         sums: Index = 0,
         ahead: Index = 0,
         means: Index = 0,
+        pixels: Index = 0,
     ) -> Pointers:
-        """Addresses moved by these numbers of bytes; `sums` moves both bias and multiplier."""
-        multiplier = None if self.multiplier is None else e.offset(self.multiplier, sums)
+        """Addresses moved by these numbers of bytes; `sums` moves all that has one element a channel.
+
+        pixels: how many pixels later those of `src` and `dest` are, where these have scales of their own.
+        """
+
+        def also(pointer: Value | None, bytes_: Index) -> Value | None:
+            return None if pointer is None else e.offset(pointer, bytes_)
+
         return Pointers(
             e.offset(self.src, src),
             e.offset(self.dest, dest),
             e.offset(self.weights, weights),
             e.offset(self.bias, sums),
-            multiplier,
+            also(self.multiplier, sums),
             e.plus(self.ahead, ahead),
-            None if self.means is None else e.offset(self.means, means),
+            also(self.means, means),
+            None if self.row_scales is None else e.offset(self.row_scales, e.scaled(pixels, SCALE_BYTES)),
+            also(self.addend, sums),
         )
+
+    def pixel_scales(self, e: Emitter, pixels: Sequence[Index]) -> list[Value]:
+        """Load the scales of some pixels from here on; none where they have none of their own."""
+        if self.row_scales is None:
+            return []
+        return [e.load(e.offset(self.row_scales, e.scaled(p, SCALE_BYTES)), F32) for p in pixels]
+
+    def channel_terms(self, e: Emitter, vectors: int, kind: Value) -> tuple[list[Value], list[Value]]:
+        """Load multipliers and addends of some vectors of channels; none where there are none."""
+        size = SCALE_BYTES * kind.count
+
+        def loaded(start: Value | None) -> list[Value]:
+            places = [] if start is None else [e.offset(start, v * size) for v in range(vectors)]
+            return [e.load(place, kind, align=size) for place in places]
+
+        return loaded(self.multiplier), loaded(self.addend)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.tiled.blocking import divide
@@ -24,7 +25,7 @@ def product_constants(
     target: VectorTarget,
     pack: Callable[[Array, Geometry, int], Array] | None = None,
 ) -> dict[str, Array]:
-    """Pack filter and bias, for int8 also multipliers if there are any; returns arrays by operand name.
+    """Pack filter and bias, for int8 also multipliers and addends, if any; returns arrays by operand name.
 
     `filters` has output channels as its first axis. `most_vectors`: vectors of channels in a block. `pack`
     packs weights instead of `pack_filters`, with the same arguments except the tile.
@@ -42,6 +43,9 @@ def product_constants(
     multiplier = instruction.optional("multiplier")
     if multiplier is not None and multiplier.data is not None:
         packed["multiplier"] = pack_channels(multiplier.data.astype(np.float32), geometry, tile.lanes)
+    addend = instruction.optional("addend") if isinstance(instruction.operation, FullyConnected) else None
+    if addend is not None and addend.data is not None:
+        packed["addend"] = pack_channels(addend.data.astype(np.float32), geometry, tile.lanes)
     return packed
 
 

@@ -113,7 +113,7 @@ class VectorProduct(ProductLoops):
             with e.shared_loop(share, first, count, name="tile") as index:
                 pixel = e.plus(e.scaled(index, piece.size), piece.start)
                 src, dest = (e.scaled(pixel, s) for s in (axis.src_stride, axis.dest_stride))
-                moved = pointers.moved(e, src=src, dest=dest)
+                moved = pointers.moved(e, src=src, dest=dest, pixels=pixel)
                 ahead = self._ahead(pointers.ahead, e.plus(index, first), share[0], lines)
                 self._emit_tile(axis, piece.size, block, replace(moved, ahead=ahead), lines)
             first += piece.count
@@ -141,12 +141,10 @@ class VectorProduct(ProductLoops):
         sums = self.add_products(pointers, offsets, tile.start(e, bias, pixels), len(bias), lines)
         sums = tile.finish(e, sums, pixels)
         rows = [sums[p * len(vectors) : (p + 1) * len(vectors)] for p in range(pixels)]
-        multipliers = []
-        if pointers.multiplier is not None:
-            kind = vec(F32, tile.lanes)
-            multipliers = [e.load(e.offset(pointers.multiplier, v * size), kind, align=size) for v in vectors]
+        multipliers, addends = pointers.channel_terms(e, len(vectors), vec(F32, tile.lanes))
         dests = [e.offset(pointers.dest, p * axis.dest_stride) for p in range(pixels)]
-        self.output.emit(e, rows, multipliers, dests, block.channels)
+        scales = pointers.pixel_scales(e, range(pixels))
+        self.output.emit(e, rows, multipliers, dests, block.channels, scales, addends)
 
     def add_products(
         self, pointers: Pointers, offsets: tuple[int, ...], sums: list[Value], vectors: int, lines: int

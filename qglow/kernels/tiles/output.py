@@ -80,11 +80,18 @@ class OutputStage:
         multipliers: Sequence[Value],
         pointers: Sequence[Value],
         channels: int,
+        scales: Sequence[Value] = (),
+        addends: Sequence[Value] = (),
     ) -> None:
-        """Store `channels` results of every pixel: sums are [pixel][vector], addresses [pixel]."""
+        """Store `channels` results of every pixel: sums are [pixel][vector], addresses [pixel].
+
+        scales: those of pixels that have their own, whose results are floats: rule 11 of the numeric
+        contract. addends: what their scaled sums are added to, if anything.
+        """
         if not self.to_bytes:
-            for sums, pointer in zip(pixels, pointers, strict=True):
-                self._store_words(e, sums, multipliers, pointer, channels)
+            for number, (sums, pointer) in enumerate(zip(pixels, pointers, strict=True)):
+                factors = [e.b.fmul(e.splat(scales[number], self.lanes), m) for m in multipliers if scales]
+                self._store_words(e, sums, factors or multipliers, pointer, channels, addends)
             return
         narrowed = self._bytes if e.target.interleaves else self._separate_bytes
         self._finish(e, narrowed(e, pixels, multipliers, pointers, channels))
@@ -116,15 +123,24 @@ class OutputStage:
         multipliers: Sequence[Value],
         pointer: Value,
         channels: int,
+        addends: Sequence[Value],
     ) -> None:
         for index, total in enumerate(sums):
-            value = self._word(e, total, multipliers, index)
+            value = self._word(e, total, multipliers, index, addends)
             count = min(self.lanes, channels - index * self.lanes)
             store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
 
-    def _word(self, e: Emitter, total: Value, multipliers: Sequence[Value], index: int) -> Value:
+    def _word(
+        self,
+        e: Emitter,
+        total: Value,
+        multipliers: Sequence[Value],
+        index: int,
+        addends: Sequence[Value] = (),
+    ) -> Value:
         """Compute a vector of four-byte results: rescaled unless sums are results, then clamped."""
         value = total if self.is_result else self._scaled(e, total, multipliers[index])
+        value = e.b.fadd(value, addends[index]) if addends else value
         return clamp_float(e, value, self.lo, self.hi)
 
     def _bytes(

@@ -159,7 +159,8 @@ class AmxProduct(ProductLoops):
                 turn, start = start, e.minimum(start, walk.last)
                 late = e.plus(turn, e.scaled(start, -1)) if self.output.mean_sink else 0
             src, dest = (e.scaled(start, s) for s in (walk.over.src_stride, walk.over.dest_stride))
-            yield pointers.moved(e, src=src, dest=dest, ahead=e.scaled(number, early)), late
+            moved = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(number, early), pixels=start)
+            yield moved, late
 
     def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers, late: Index, lines: int) -> None:
         """Emit one unit: sums start from the bias, add up all steps, and are finished through memory."""
@@ -173,8 +174,9 @@ class AmxProduct(ProductLoops):
         for register in sums.values():
             registers.store(register, self.e.offset(self.store, register * TILE_BYTES), ROW_BYTES)
         for tile in range(walk.tiles):
-            dest = self.e.offset(pointers.dest, tile * walk.apart * walk.over.dest_stride)
-            self._finish(walk, block, tile, dest, pointers, self._repeated(walk, tile, late))
+            later = tile * walk.apart
+            moved = pointers.moved(self.e, dest=later * walk.over.dest_stride, pixels=later)
+            self._finish(walk, block, tile, moved, self._repeated(walk, tile, late))
 
     def _repeated(self, walk: Walk, tile: int, late: Index) -> Index:
         """Number of a tile's first pixels that are already added up; 0 if results are stored."""
@@ -209,44 +211,39 @@ class AmxProduct(ProductLoops):
                 for (tile, vector), register in sums.items():
                     registers.multiply(register, UNSIGNED + tile, SIGNED + vector)
 
-    def _finish(
-        self, walk: Walk, block: Block, tile: int, dest: Value, pointers: Pointers, repeated: Index
-    ) -> None:
+    def _finish(self, walk: Walk, block: Block, tile: int, pointers: Pointers, repeated: Index) -> None:
         """Emit the results of a tile of pixels, a few at a time; one by one where the first are left out."""
-        e, vectors = self.e, block.piece.size
-        kind = vec(F32, self.tile.lanes)
-        multipliers = []
-        if pointers.multiplier is not None:
-            places = [e.offset(pointers.multiplier, v * ROW_BYTES) for v in range(vectors)]
-            multipliers = [e.load(place, kind, align=ROW_BYTES) for place in places]
+        e = self.e
+        terms = pointers.channel_terms(e, block.piece.size, vec(F32, self.tile.lanes))
         # Pixels that an overlap repeats must not be added up twice, so a loop starts behind them.
         if not isinstance(repeated, int) or repeated:
             with e.loop(repeated, walk.rows, name="pixel") as pixel:
-                self._store_pixels(walk, block, tile, multipliers, dest, pixel, 1)
+                self._store_pixels(walk, block, tile, terms, pointers, pixel, 1)
             return
         whole = walk.rows - walk.rows % STORED_PIXELS
         if whole:
             with e.loop(0, whole, STORED_PIXELS, name="pixel") as first:
-                self._store_pixels(walk, block, tile, multipliers, dest, first, STORED_PIXELS)
+                self._store_pixels(walk, block, tile, terms, pointers, first, STORED_PIXELS)
         if whole < walk.rows:
-            self._store_pixels(walk, block, tile, multipliers, dest, whole, walk.rows - whole)
+            self._store_pixels(walk, block, tile, terms, pointers, whole, walk.rows - whole)
 
     def _store_pixels(
         self,
         walk: Walk,
         block: Block,
         tile: int,
-        multipliers: Sequence[Value],
-        dest: Value,
+        terms: tuple[Sequence[Value], Sequence[Value]],
+        pointers: Pointers,
         first: Index,
         count: int,
     ) -> None:
-        e = self.e
+        e, (multipliers, addends) = self.e, terms
         rows, results = [], []
         for pixel in range(count):
             number = e.plus(first, pixel)
             places = [(tile * PAIR + v) * TILE_BYTES for v in range(block.piece.size)]
             starts = [e.offset(self.store, e.plus(e.scaled(number, ROW_BYTES), place)) for place in places]
             rows.append([e.load(start, vec(I32, self.tile.lanes), align=ROW_BYTES) for start in starts])
-            results.append(e.offset(dest, e.scaled(number, walk.along.dest_stride)))
-        self.output.emit(e, rows, multipliers, results, block.channels)
+            results.append(e.offset(pointers.dest, e.scaled(number, walk.along.dest_stride)))
+        scales = pointers.pixel_scales(e, [e.plus(first, pixel) for pixel in range(count)])
+        self.output.emit(e, rows, multipliers, results, block.channels, scales, addends)

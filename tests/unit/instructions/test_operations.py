@@ -18,6 +18,7 @@ from qglow.instructions.ops.normalization import LocalResponse
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.profile import RecordProfile
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
+from qglow.instructions.ops.rows import QuantizeRows
 from qglow.instructions.ops.softmax import Softmax
 from qglow.numerics import affine, conv, linear, pool, tables
 from qglow.numerics.requantize import multiplier
@@ -109,6 +110,26 @@ def test_int8_matrix_product_is_that_of_numerics() -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_rows_of_an_int8_product_may_have_scales() -> None:
+    whole = Quantization((1.0,), (0,))
+    x, w = random_int8(3, 9), random_int8(9, 4)
+    rows, columns = (RNG.uniform(0.01, 1, n).astype(np.float32) for n in (3, 4))
+    addend = RNG.normal(size=4).astype(np.float32)
+    operands = {
+        "src": (x, int8(x.shape, whole)),
+        "filter": (w, int8(w.shape, None)),
+        "bias": (np.zeros(4, np.int32), int32(4)),
+        "multiplier": (columns, float_type(4)),
+        "row_scales": (rows[:, None], float_type(3, 1)),
+    }
+    sums = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
+    scaled = sums * (rows[:, None] * columns)
+    found = run(FullyConnected(lo=-1.0), float_type(3, 4), **operands)
+    np.testing.assert_array_equal(found, np.maximum(scaled, np.float32(-1.0)))
+    found = run(FullyConnected(), float_type(3, 4), **operands, addend=(addend, float_type(4)))
+    np.testing.assert_array_equal(found, scaled + addend)
+
+
 def test_int8_pools_are_those_of_numerics() -> None:
     x = random_int8(1, 5, 5, 3)
     images = x.transpose(0, 3, 1, 2)
@@ -198,6 +219,19 @@ def test_splat_holds_a_real_number() -> None:
 
 IMAGE, ROW = float_type(1, 4, 4, 2), float_type(4)
 CONV = {"dest": IMAGE, "src": IMAGE, "filter": float_type(2, 1, 1, 2)}
+FLOAT_PRODUCT = {"dest": float_type(2, 2), "src": float_type(2, 3), "filter": float_type(3, 2)}
+INT8_PRODUCT = {
+    "dest": float_type(2, 2),
+    "src": int8((2, 3)),
+    "filter": int8((3, 2), None),
+    "bias": int32(2),
+    "multiplier": float_type(2),
+}
+INTEGERS = {
+    "dest": int8((2, 3), Quantization((1.0,), (0,))),
+    "scales": float_type(2, 1),
+    "src": float_type(2, 3),
+}
 INT8_CONV = {
     "dest": int8((1, 4, 4, 2)),
     "src": int8((1, 4, 4, 2)),
@@ -233,6 +267,18 @@ REFUSED: list[tuple[Operation, dict[str, TensorType], str]] = [
         {"dest": float_type(2, 2), "src": float_type(2, 3), "filter": float_type(2, 2)},
         "src has 3 columns, filter 2 rows",
     ),
+    (FullyConnected(), FLOAT_PRODUCT | {"row_scales": float_type(2, 1)}, "only sums of int8"),
+    (FullyConnected(), FLOAT_PRODUCT | {"addend": float_type(2)}, "goes with scales of rows"),
+    (FullyConnected(), INT8_PRODUCT | {"dest": int8((2, 2)), "row_scales": float_type(2, 1)}, "only sums"),
+    (FullyConnected(), INT8_PRODUCT | {"row_scales": float_type(2)}, "one element for each row"),
+    (
+        FullyConnected(),
+        INT8_PRODUCT | {"row_scales": float_type(2, 1), "addend": float_type(3)},
+        "one a column",
+    ),
+    (QuantizeRows(), INTEGERS | {"dest": int8((2, 3))}, "not of scale 1"),
+    (QuantizeRows(), INTEGERS | {"scales": float_type(3, 1)}, "one element for each row"),
+    (QuantizeRows(), INTEGERS | {"src": float_type(2, 4)}, "as many elements as src"),
     (MaxPool((2, 2)), {"dest": float_type(1, 4, 3, 2), "src": IMAGE}, "dest has shape"),
     (MaxPool((2,)), {"dest": IMAGE, "src": IMAGE}, "kernel"),
     (MaxPool((1, 1), pads=(1, 0, 0, 0)), {"dest": IMAGE, "src": IMAGE}, "wholly in the padding"),
