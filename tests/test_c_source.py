@@ -37,12 +37,13 @@ WITHOUT = {
     "deallocactivation",
     "tensorview",
     "attention",
+    "quantizerows",
     "branch",
     "loop",
     "hostcall",
     "profile",
 }
-"""Operations without an emitter. The first three do nothing, attention is taken apart for this target,
+"""Operations without an emitter. The first three do nothing, what others join is single for this target,
 branches and loops are written by the program, and what needs Python has no C."""
 HOSTED = "opaque"
 """The family of nodes that onnxruntime runs, which no bundle has."""

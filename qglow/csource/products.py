@@ -31,6 +31,7 @@ def convolution(site: SourceSite) -> None:
 @emits(FullyConnected)
 def fully_connected(site: SourceSite) -> None:
     """Rows times a matrix."""
+    assert not site.has("row_scales")  # lowering keeps operators single for this target
     w, depth = site.writer, site.shape("filter")[0]
     with w.loops(site.shape("dest")) as (m, n):
         _begin(site, n)
