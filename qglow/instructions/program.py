@@ -162,7 +162,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Live:
-    """Elements of results that matter: those whose place along one axis is below a number.
+    """Elements of a first result that matter: those whose place along one axis is below a number.
+
+    Of other results those matter that belong to them, such as the scales of live rows.
 
     count: placeholder with that number, int64 [1]. extent: places of the axis. inner: elements of a place.
     Element i of a dense result is live where `i // inner % extent` is below the number. Others may keep
