@@ -58,6 +58,7 @@ ENTRIES = (
     Entry("large", "memory and time of a language model of a billion parameters in 4 bits"),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
     Entry("products", "the same products beside onnxruntime and OpenVINO, with all formats", (IDLE, BENCH)),
+    Entry("attention", "attention as one instruction beside its products", (IDLE,)),
     Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),
     Entry("decoding", "tokens per second of a language model with its cache, beside onnxruntime", (IDLE,)),
     Entry("compile", "time of quantizing and loading, memory of a loaded program", (ZOO, IDLE)),
