@@ -38,6 +38,7 @@ WITHOUT = {
     "tensorview",
     "attention",
     "quantizerows",
+    "standardize",
     "branch",
     "loop",
     "hostcall",

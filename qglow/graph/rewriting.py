@@ -88,6 +88,21 @@ def only_user(graph: Graph, value: Value) -> Node | None:
     return users[0] if len(users) == 1 else None
 
 
+def other_operand(node: Node, value: Value) -> Value | None:
+    """The other operand of a node that has two, one of which is the value; None if it is no such node."""
+    if len(node.inputs) != 2 or node.inputs.count(value) != 1:
+        return None
+    return next(v for v in node.inputs if v is not value)
+
+
+def is_constant_row(value: Value | None, columns: int) -> bool:
+    """Whether a value is a constant with one float for each element of the last axis."""
+    if value is None or value.data is None or not value.type.is_float:
+        return False
+    *outer, last = value.type.shape or (0,)
+    return last == columns and all(extent == 1 for extent in outer)
+
+
 def enclosed(graph: Graph, parts: Sequence[Node], last: Node) -> Refused | None:
     """Reason why nodes may not disappear into `last`: others see their results. None if they may."""
     inside = {*parts, last}

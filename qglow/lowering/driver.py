@@ -102,7 +102,7 @@ def _lower(work: Graph, manner: _Manner, outside: Lowering | None = None) -> Pro
     lowering = Lowering(
         work, lambda region, caller: _lower(region, inside, caller), names, places, limits.summed
     )
-    joins = find_joins(work, manner.live) if manner.whole and manner.backend.joins else []
+    joins = find_joins(work, manner.live, places) if manner.whole and manner.backend.joins else []
     joined = {node: join for join in joins for node in join.nodes}
     for node in work.nodes:
         if node in joined:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from qglow.graph.graph import Graph, Node
+from qglow.graph.graph import Graph, Node, Value
 from qglow.lowering.attention import find_attention
 from qglow.lowering.attention_steps import Live
 from qglow.lowering.context import Lowering
 from qglow.lowering.linear import find_scaled_products
+from qglow.lowering.live import LiveAxes
 from qglow.lowering.rows import find_quantized_rows
+from qglow.lowering.standardize import find_standardized_rows
 
 
 class Join(Protocol):
@@ -30,9 +33,14 @@ class Join(Protocol):
         ...
 
 
-def find_joins(graph: Graph, live: Live) -> list[Join]:
-    """All joins of a graph; `live` as for `lower`."""
-    return [*find_attention(graph, live), *find_quantized_rows(graph), *find_scaled_products(graph)]
+def find_joins(graph: Graph, live: Live, places: Mapping[Value, LiveAxes]) -> list[Join]:
+    """All joins of a graph; `live` as for `lower`, places: axes of which only the first places matter."""
+    return [
+        *find_attention(graph, live),
+        *find_quantized_rows(graph),
+        *find_scaled_products(graph),
+        *find_standardized_rows(graph, places),
+    ]
 
 
 def lower_join(lowering: Lowering, join: Join) -> None:

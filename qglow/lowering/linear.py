@@ -17,7 +17,7 @@ from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.rows import THEMSELVES
 from qglow.graph.ops.shape import Reshape
-from qglow.graph.rewriting import only_user, operand, producer_of
+from qglow.graph.rewriting import is_constant_row, only_user, operand, other_operand, producer_of
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.lowering.accumulation import emit_accumulation
 from qglow.lowering.bounds import bounds
@@ -85,35 +85,21 @@ def _scaled_product(graph_: Graph, gemm: Node) -> ScaledProduct | None:
     scaled = only_user(graph_, gemm.output)
     if not whole or w.data is None or gemm.operand("bias") is not None or scaled is None:
         return None
-    factors = _other(scaled, Mul, gemm.output)
+    factors = other_operand(scaled, gemm.output) if producer_of(scaled.outputs[0], Mul) else None
     product = None if factors is None else factors.producer
     if product is None or product.operator != Mul() or only_user(graph_, product.output) is not scaled:
         return None
-    pairs = [(v, _other(product, Mul, v)) for v in product.inputs if v is not None]
-    found = [(s, c) for s, c in pairs if s.type.shape == (rows, 1) and _is_row(c, columns)]
+    pairs = [(v, other_operand(product, v)) for v in product.inputs if v is not None]
+    found = [(s, c) for s, c in pairs if s.type.shape == (rows, 1) and is_constant_row(c, columns)]
     if not found:
         return None
     (scales, by_column), nodes = found[0], [gemm, product, scaled]
     assert by_column is not None and by_column.data is not None
     last = only_user(graph_, scaled.output) if scaled.operator == Mul() else None
-    addend = None if last is None else _other(last, Add, scaled.output)
-    if last is not None and _is_row(addend, columns):
+    addend = other_operand(last, scaled.output) if last and producer_of(last.outputs[0], Add) else None
+    if last is not None and is_constant_row(addend, columns):
         return ScaledProduct((*nodes, last), scales, by_column.data.reshape(-1), addend)
     return ScaledProduct(tuple(nodes), scales, by_column.data.reshape(-1), None)
-
-
-def _other(node: Node, kind: type[Add | Mul], value: Value) -> Value | None:
-    """The other operand of an operator of this kind that has the value as one of its two."""
-    if producer_of(node.outputs[0], kind) is None or node.inputs.count(value) != 1:
-        return None
-    return next(v for v in node.inputs if v is not value)
-
-
-def _is_row(value: Value | None, columns: int) -> bool:
-    """Whether a value is a constant with one float for each column."""
-    if value is None or value.data is None or not value.type.is_float:
-        return False
-    return value.type.shape in ((columns,), (1, columns))
 
 
 @lowers(graph.MatMul)

@@ -18,12 +18,20 @@ from qglow.numerics.scalar.arrays import evaluate
 from qglow.numerics.scalar.elementary import PowerOf, Reciprocal, Sqrt
 
 
-def standardize(x: Array, axes: Sequence[int], epsilon: float) -> Array:
-    """`(x - mean) * (1 / sqrt(variance + epsilon))`, statistics over axes together."""
+def standardize(
+    x: Array, axes: Sequence[int], epsilon: float, *, centres: bool = True, divides: bool = False
+) -> Array:
+    """`(x - mean) * (1 / sqrt(variance + epsilon))`, statistics over axes together.
+
+    centres: whether the mean is subtracted; else the variance is the mean of squares. divides: whether the
+    root is divided by, in place of a product with its reciprocal.
+    """
     with np.errstate(all="ignore"):
-        centred = sub(x, reduce(x, "mean", axes))
+        centred = sub(x, reduce(x, "mean", axes)) if centres else x
         variance = reduce(mul(centred, centred), "mean", axes)
         deviation = evaluate(Sqrt().real, add(variance, np.array(epsilon, np.float32)))
+        if divides:
+            return div(centred, deviation)
         return mul(centred, evaluate(Reciprocal().real, deviation))
 
 

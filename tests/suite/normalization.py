@@ -6,8 +6,11 @@ import numpy as np
 
 from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add, Div, Mul
+from qglow.graph.ops.functions import PowerOf, Reciprocal, Sqrt
 from qglow.graph.ops.normalization import LRN, InstanceNormalization, LayerNormalization
 from qglow.graph.ops.pool import MaxPool
+from qglow.graph.ops.reduce import ReduceMean
 from tests.suite.problem import Drawing, Maker, Problem, moderate
 
 LAYERS: list[tuple[tuple[int, ...], int, bool]] = [
@@ -50,6 +53,23 @@ def response(operator: Operator, *shape: int) -> Maker:
     return make
 
 
+def by_squares(shape: tuple[int, ...], divides: bool, power: bool, scaled: bool) -> Maker:
+    """A division by the root of the mean of squares, written out as exporters do."""
+
+    def make(random: np.random.Generator) -> Problem:
+        drawing, x = _image("mean_of_squares", random, shape)
+        b = drawing.builder
+        squares = b.node(PowerOf(2.0), x) if power else b.node(Mul(), x, x)
+        mean = b.node(ReduceMean((len(shape) - 1,)), squares)
+        root = b.node(Sqrt(), b.node(Add(), mean, b.constant("epsilon", np.array(1e-5, np.float32))))
+        result = b.node(Div(), x, root) if divides else b.node(Mul(), x, b.node(Reciprocal(), root))
+        if scaled:
+            result = b.node(Mul(), b.constant("scale", drawing.weights(shape[-1])), result)
+        return drawing.finish(result)
+
+    return make
+
+
 def _image(name: str, random: np.random.Generator, shape: tuple[int, ...]) -> tuple[Drawing, Value]:
     drawing = Drawing(name, random)
     x = drawing.real(*shape)
@@ -59,6 +79,10 @@ def _image(name: str, random: np.random.Generator, shape: tuple[int, ...]) -> tu
 
 PROBLEMS: list[Maker] = [
     *(layer(*case) for case in LAYERS),
+    by_squares((3, 5, 64), True, True, True),
+    by_squares((4, 37), False, False, True),
+    by_squares((2, 3, 130), True, False, False),
+    by_squares((7, 1), False, True, False),
     instance(2, 20, 5, 6),
     instance(2, 3, 7),
     response(LRN(size=5), 2, 20, 5, 6),

@@ -85,7 +85,7 @@ def softmax_row(
         return [emit_larger(e, x, values[0])]
 
     # The maximum is subtracted first, so that no exponential is above 1 and none overflows.
-    lanes = _fold(e, length, vectors, [scalar(kind, NEGATIVE_INFINITY)], larger)[0]
+    lanes = fold_vectors(e, length, vectors, [scalar(kind, NEGATIVE_INFINITY)], larger)[0]
     top = e.splat(reduce_lanes(e, lanes, lambda a, b: emit_larger(e, a, b)), LANES)
 
     def exponentials(values: list[Value], at: Index, count: int | None) -> list[Value]:
@@ -95,7 +95,7 @@ def softmax_row(
         return [e.b.fadd(values[0], keep(e, power, count, 0.0))]
 
     # Lane i adds up elements i, i + 16, ..., then halves join: the one order that the contract allows.
-    sums = _fold(e, length, vectors, [scalar(kind, 0.0)], exponentials)[0]
+    sums = fold_vectors(e, length, vectors, [scalar(kind, 0.0)], exponentials)[0]
     total = e.splat(reduce_lanes(e, sums, e.b.fadd), LANES)
     logarithm_of_total = emit_scalar(e, log, total) if logarithm else None
 
@@ -107,7 +107,7 @@ def softmax_row(
         e.store_lanes(result, e.offset(dest, e.scaled(at, 4)), count)
         return []
 
-    _fold(e, length, vectors, [], finish)
+    fold_vectors(e, length, vectors, [], finish)
 
 
 def softmax_rows(
@@ -213,7 +213,7 @@ def _in_all_lanes(e: Emitter, value: Value, combine: Callable[[Value, Value], Va
     return e.splat(reduce_lanes(e, value, combine), LANES)
 
 
-def _fold(
+def fold_vectors(
     e: Emitter,
     length: int,
     vectors: Index,

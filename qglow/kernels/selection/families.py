@@ -32,3 +32,4 @@ from qglow.kernels.reduction import reduce as reduce
 from qglow.kernels.reduction import rows as rows
 from qglow.kernels.reduction import running_sum as running_sum
 from qglow.kernels.reduction import softmax as softmax
+from qglow.kernels.reduction import standardize as standardize

@@ -14,7 +14,7 @@ from qglow.instructions.ops.conv import Convolution
 from qglow.instructions.ops.elementwise import Affine, ElementAdd, ElementMul
 from qglow.instructions.ops.linear import FullyConnected, MatMul
 from qglow.instructions.ops.movement import Gather, Insert, Transpose
-from qglow.instructions.ops.normalization import LocalResponse
+from qglow.instructions.ops.normalization import LocalResponse, Standardize
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.reduce import Reduce
 from qglow.instructions.ops.rows import QuantizeRows, RowScales
@@ -107,6 +107,12 @@ def integers(builder: ProgramBuilder) -> Limited:
     src, scales = (builder.placeholder(n, float_type(ROWS, k)) for n, k in (("src", 40), ("scales", 1)))
     dest = builder.placeholder("dest", TensorType(ElementType.INT8, (ROWS, 40), Quantization((1.0,), (0,))))
     builder.emit("integers", QuantizeRows(), dest, scales, src)
+    return dest, ((ROWS, 40),)
+
+
+def rows(builder: ProgramBuilder) -> Limited:
+    src, dest = (builder.placeholder(n, float_type(ROWS, 40)) for n in ("src", "dest"))
+    builder.emit("rows", Standardize(1e-5), dest, src, builder.constant("scale", drawn(40)))
     return dest, ((ROWS, 40),)
 
 
@@ -259,6 +265,6 @@ IMAGES = (
 )
 CASES = (
     *(layer, int8_layer, blocks, sums, flat_sum, affine, softmax, means, scales, heads, keys, scores),
-    *(int8_scores, integers),
+    *(int8_scores, integers, rows),
     *IMAGES,
 )

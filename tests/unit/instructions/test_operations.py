@@ -14,7 +14,7 @@ from qglow.instructions.ops.functions import FUNCTIONS
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.ops.memory import Copy, FillPadding, Splat, TensorView
 from qglow.instructions.ops.movement import Extract, Insert, InsertAt, Transpose
-from qglow.instructions.ops.normalization import LocalResponse
+from qglow.instructions.ops.normalization import LocalResponse, Standardize
 from qglow.instructions.ops.pool import AveragePool, MaxPool
 from qglow.instructions.ops.profile import RecordProfile
 from qglow.instructions.ops.quantize import Dequantize, Lookup, Quantize, Rescale
@@ -227,6 +227,7 @@ INT8_PRODUCT = {
     "bias": int32(2),
     "multiplier": float_type(2),
 }
+ROWS = {"dest": float_type(2, 3), "src": float_type(2, 3)}
 INTEGERS = {
     "dest": int8((2, 3), Quantization((1.0,), (0,))),
     "scales": float_type(2, 1),
@@ -276,6 +277,9 @@ REFUSED: list[tuple[Operation, dict[str, TensorType], str]] = [
         INT8_PRODUCT | {"row_scales": float_type(2, 1), "addend": float_type(3)},
         "one a column",
     ),
+    (Standardize(0.0), {"dest": ROW, "src": ROW}, "must have two axes"),
+    (Standardize(0.0), ROWS | {"scale": float_type(2)}, "one element for each of a row"),
+    (Standardize(0.0), ROWS | {"dest": float_type(3, 2)}, "that of src"),
     (QuantizeRows(), INTEGERS | {"dest": int8((2, 3))}, "not of scale 1"),
     (QuantizeRows(), INTEGERS | {"scales": float_type(3, 1)}, "one element for each row"),
     (QuantizeRows(), INTEGERS | {"src": float_type(2, 4)}, "as many elements as src"),

@@ -42,10 +42,15 @@ def normalized() -> Graph:
 
 
 def test_parts_of_an_operator_have_the_places_of_its_result() -> None:
-    program = lower(normalized(), limits=LiveResults(PLACES))
+    program = lower(normalized(), limits=LiveResults(PLACES), whole=False)
     found = {rule for i in computing(program) for rule in i.live}
     assert all(len(i.live) == 1 for i in computing(program)) and len(computing(program)) > 5
     assert {(rule.count.name, rule.extent, rule.inner) for rule in found} == {(COUNT, 6, 32), (COUNT, 6, 1)}
+
+
+def test_operators_that_are_joined_have_the_places_of_their_result() -> None:
+    (only,) = computing(lower(normalized(), limits=LiveResults(PLACES)))
+    assert [(rule.count.name, rule.extent, rule.inner) for rule in only.live] == [(COUNT, 6, 32)]
 
 
 def test_nothing_is_left_out_where_nothing_is_known() -> None:
