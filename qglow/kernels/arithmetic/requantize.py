@@ -149,12 +149,18 @@ def emit_requantize(e: Emitter, acc: Value, multiplier: Value, result: IntegerRa
     return round_to_integers(e, value, result, proven, may_be_nan=False)
 
 
-def emit_quantize(e: Emitter, value: Value, scale: Number, result: IntegerRange) -> Value:
-    """Quantize float32 to the bits of a true division (rule 1); NaN becomes the zero point."""
+def emit_quantize(
+    e: Emitter, value: Value, scale: Number, result: IntegerRange, beside_others: bool = False
+) -> Value:
+    """Quantize float32 to the bits of a true division (rule 1); NaN becomes the zero point.
+
+    beside_others: whether much other arithmetic surrounds it, beside which a division takes no time.
+    """
     if not e.target.has_float_unit and is_plain(scale):
         steps = divide_in_integers(e, value, scale)
         return place_bounded(e, steps, nan_in_integers(e, value), result)
-    inverse = reciprocal(e, scale, value.type) if result.element == I8 and saves_divisions(e) else None
+    multiplies = result.element == I8 and saves_divisions(e) and not beside_others
+    inverse = reciprocal(e, scale, value.type) if multiplies else None
     return quantize_by(e, value, scalar(value.type, scale), inverse, result)
 
 

@@ -128,7 +128,7 @@ def emit_members(e: Emitter, members: Sequence[Member], lanes: int) -> None:
     is needed in memory.
     """
     swept = dict(touched_places(members))
-    order = list(swept)
+    order, beside_function = list(swept), any(is_chain(member.operation) for member in members)
 
     def body(pointers: list[Value], count: int | None) -> None:
         at = dict(zip(order, pointers, strict=True))
@@ -142,7 +142,8 @@ def emit_members(e: Emitter, members: Sequence[Member], lanes: int) -> None:
                 if place not in held:
                     held[place] = _load(e, member.memories[name], at[place], lanes, count)
                 values[name] = held[place]
-            point = Point(e, member.operation, member.memories, values, member.tables, lanes, member.proven)
+            described = (member.memories, values, member.tables, lanes, member.proven, beside_function)
+            point = Point(e, member.operation, *described)
             dest = member.places["dest"]
             held[dest] = EXPRESSIONS[type(member.operation)](point)
             if member.stored:
@@ -214,14 +215,14 @@ def elementwise_candidates(instruction: Instruction, target: VectorTarget) -> li
         return [Elementwise(target.table_lanes)] if table.data is not None else []
     proven = isinstance(instruction.operation, Affine) and affine_is_proven(instruction)
     lanes = target.byte_lanes if _fills_registers(instruction, target) else target.loop_lanes
-    if is_chain(instruction):
+    if is_chain(instruction.operation):
         lanes = max(lanes, FUNCTION_REGISTERS * target.float_lanes)
     return [Elementwise(lanes, proven)]
 
 
-def is_chain(instruction: Instruction) -> bool:
+def is_chain(operation: Operation) -> bool:
     """Whether it is a function of one number, mostly many operations that wait for one another."""
-    return isinstance(instruction.operation, Function)
+    return isinstance(operation, Function)
 
 
 def _fills_registers(instruction: Instruction, target: VectorTarget) -> bool:

@@ -73,6 +73,7 @@ class Point:
     values: vectors of the operands that are read, by name.
     tables: addresses of constants that are not read element by element.
     proven: constants rule out results beyond int32, so rounding needs no float clamp.
+    beside_function: whether the same loop evaluates a function, mostly many operations.
     """
 
     e: Emitter
@@ -82,6 +83,7 @@ class Point:
     tables: Mapping[str, Value]
     lanes: int
     proven: bool = False
+    beside_function: bool = False
 
     @property
     def dest(self) -> Memory:
@@ -157,7 +159,7 @@ class Point:
         """Convert a float result to the type of `dest`: quantized for integers, else as it is, unclamped."""
         if self.dest.is_float:
             return value
-        return emit_quantize(self.e, value, self.dest.scale, self.result)
+        return emit_quantize(self.e, value, self.dest.scale, self.result, self.beside_function)
 
     def bounded(self, value: Value) -> Value:
         """Clamp a float result to the operation's bounds."""
@@ -268,7 +270,7 @@ def _affine(point: Point) -> Value:
 
 
 def _quantize(point: Point) -> Value:
-    return emit_quantize(point.e, point.values["src"], point.dest.scale, point.result)
+    return point.from_real(point.values["src"])
 
 
 def _dequantize(point: Point) -> Value:

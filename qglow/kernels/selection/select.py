@@ -84,7 +84,7 @@ def _settle_stack(group: list[Instruction], usage: Usage, target: VectorTarget) 
 
 def _common_lanes(group: list[Instruction], lanes: list[int]) -> int:
     """Lanes for the loop of a stack: the most of any if there is a table or function, else the fewest."""
-    most = any(isinstance(member.operation, Lookup) or is_chain(member) for member in group)
+    most = any(isinstance(member.operation, Lookup) or is_chain(member.operation) for member in group)
     return max(lanes) if most else min(lanes)
 
 
