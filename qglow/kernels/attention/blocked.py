@@ -24,7 +24,7 @@ from qglow.kernels.attention.extents import OPERANDS, Extents
 from qglow.kernels.attention.stack import KeyStack, live_count
 from qglow.kernels.emit.builder import Index, Value
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
-from qglow.kernels.emit.operand import Memory, dense_strides
+from qglow.kernels.emit.operand import Memory
 from qglow.kernels.emit.sweep import nested_widths, outer_loops
 from qglow.kernels.emit.target import CodeSize, VectorTarget
 from qglow.kernels.movement.transpose import SQUARE
@@ -67,9 +67,9 @@ class BlockedAttention(Kernel):
         return (memories["keys"].is_float or is_centred(memories["keys"].type),)
 
     def scratch_bytes(self, instruction: Instruction) -> int:
-        """Bytes of transposed keys and of a block of scores for every stack of keys."""
+        """Bytes of transposed keys and of a block of scores, for each part that threads may have."""
         extents = Extents.of(instruction)
-        return prod(extents.outer) * extents.room(self.rows * self.tiles)
+        return max(extents.outer, default=1) * extents.room(self.rows * self.tiles)
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of both products and of shares, and of transposing the keys."""
@@ -87,16 +87,18 @@ class BlockedAttention(Kernel):
             return
         operands = [site[name] for name in OPERANDS if name in site.operands]
         steps = [extents.steps(memory) for memory in operands]
-        room = extents.room(self.rows * self.tiles)
-        steps.append((*(room * stride for stride in dense_strides(extents.outer)), 0))
         count = live_count(e, site, extents.keys)
         outer = tuple(zip(extents.outer, zip(*(s[:-1] for s in steps), strict=True), strict=True))
         assert site.scratch is not None
-        pointers = [*(memory.pointer for memory in operands), site.scratch]
-        names = [*(name for name in OPERANDS if name in site.operands), "scratch"]
+        pointers = [memory.pointer for memory in operands]
+        names = [name for name in OPERANDS if name in site.operands]
+        # All stacks of a thread use the working memory of its first one, which stays in near caches.
+        begin, _ = e.share(max(extents.outer, default=1))
+        room = e.scaled(begin, extents.room(self.rows * self.tiles))
+        working = e.offset(site.scratch, room)
         widths = nested_widths(outer, site["dest"].type.size // prod(extents.outer))
         with outer_loops(e, pointers, outer, shared=True, widths=widths) as moved:
-            places = dict(zip(names, moved, strict=True))
+            places = {**dict(zip(names, moved, strict=True)), "scratch": working}
             heads = {name: own[-1] for name, own in zip(names, steps, strict=True)}
             self._emit_stack(KeyStack(site, self.vectors, extents, count, places), heads)
 
