@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -16,12 +18,18 @@ from qglow.api.quantized import QuantizedModel
 from qglow.api.sources import branch_of, reading_cache
 from qglow.core.errors import UsageError
 from qglow.core.keywords import taking
-from qglow.core.model_place import file_or_bytes
+from qglow.core.model_place import ModelPlace, file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
-from qglow.generation import Generator, Roles, find_roles
+from qglow.generation import Generator, Roles, find_roles, like_named
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
+from qglow.report.encoded_decoding import (
+    EncodedDecoder,
+    EncodedFiles,
+    EncodedNames,
+    OnnxruntimeEncodedDecoder,
+)
 from qglow.report.openvino_model import installed_openvino
 from qglow.report.parts import float_model, source_place
 from qglow.runtime.cores import choose_threads
@@ -33,6 +41,8 @@ def bench_decoding(
     model: Model | QuantizedModel,
     states: Mapping[str, str] | None = None,
     *,
+    encoder: Model | QuantizedModel | None = None,
+    first: Model | QuantizedModel | None = None,
     progress: Progress | None = None,
     **options: Unpack[DecodingKeywords],
 ) -> DecodingResult:
@@ -46,6 +56,10 @@ def bench_decoding(
     the others. states, `cache`: as for `load_generator`. Raises what that does, UsageError for a model
     without a cache and where a program is asked for that is not installed, and ModelError or InputFileError
     where onnxruntime or llama.cpp refuses its file.
+
+    encoder, first: of a decoder with an encoder, as for `load_generator`. The encoder reads the `prefill`
+    tokens, which takes the time of the first token too; onnxruntime computes that by the form without a
+    cache. UsageError for an encoder of other data than tokens, and for other rivals beside one.
     """
     prefill, decode, texts = options["prefill"], options["decode"], options["texts"]
     for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
@@ -54,13 +68,16 @@ def bench_decoding(
     threads = choose_threads(options["threads"])
     model, chosen = reading_cache(model), branch_of(model)
     roles = find_roles(model.dimensions)
-    if roles.source:
+    source = None if encoder is None else _Source.of(encoder, first, options["openvino"], options["gguf"])
+    if roles.source and source is None:
         raise UsageError(
-            f"input '{roles.source[0]}' is of what an encoder gives: decoders without one are measured alone"
+            f"input '{roles.source[0]}' is of what an encoder gives: name that model as `encoder`",
+            field="encoder",
         )
     if not roles.states or roles.new is None:
         raise UsageError("the model has no cache, inputs and outputs of keys and values, to decode with")
-    context = max(prefill + decode, LEAST_PIECE)
+    # An answer begins with a token that is none of the others; programs hold at least so many before one.
+    context = max(prefill + decode, LEAST_PIECE) if source is None else max(decode, LEAST_PIECE) + 1
     made: list[Generator] = []
 
     def feeds(
@@ -69,11 +86,14 @@ def bench_decoding(
         arrays = roles.arrays(tokens, past, kinds)
         return arrays if chosen is None else {**arrays, chosen: np.array([True])}
 
-    def ready(source: Model | QuantizedModel) -> Generator:
+    def ready(decoder: Model | QuantizedModel, beside: _Source | None) -> Decoder:
         made.append(
             load_generator(
-                source,
+                decoder,
                 states,
+                encoder=None if beside is None else beside.encoder,
+                first=None if beside is None else beside.first,
+                source=max(prefill, LEAST_PIECE),
                 context=context,
                 piece=options["piece"],
                 cache=options["cache"],
@@ -81,21 +101,25 @@ def bench_decoding(
                 threads=threads,
             )
         )
-        return made[-1]
+        return made[-1] if beside is None else EncodedDecoder(made[-1])
 
-    programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model)}
-    place = source_place(model._parts) if isinstance(model, QuantizedModel) else model._opened.place
+    programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model, source)}
+    place = _place(model)
     original = float_model(model._parts) if isinstance(model, QuantizedModel) else None
     if original is not None and not original.is_quantized:
         kind = "weights as given" if original.graph.has_blocks else "float32"
         programs = {
             "qglow quantized": programs["qglow"],
-            f"qglow {kind}": lambda: ready(Model(open_model(place))),
+            f"qglow {kind}": lambda: ready(
+                Model(open_model(place)), None if source is None else source.in_float()
+            ),
         }
-    programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
-        file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
-    )
-
+    if source is None:
+        programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
+            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
+        )
+    else:
+        programs["onnxruntime"] = partial(_onnxruntime_beside, source, place, roles, chosen, made, threads)
     if options["openvino"]:
         installed_openvino()
         programs["OpenVINO"] = lambda: OpenvinoDecoder(
@@ -119,6 +143,60 @@ def bench_decoding(
         optional=("OpenVINO",),
         advance=start(progress, texts),
     )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The encoder of a decoder, its inputs, and the decoder's form that reads no cache, where it is given."""
+
+    encoder: Model | QuantizedModel
+    first: Model | QuantizedModel | None
+    roles: Roles
+
+    @staticmethod
+    def of(
+        encoder: Model | QuantizedModel, first: Model | QuantizedModel | None, openvino: bool, gguf: object
+    ) -> _Source:
+        """Raises UsageError for an encoder of no tokens, and where others are to be timed that take none."""
+        if openvino or gguf is not None:
+            raise UsageError("decoders with an encoder are timed beside onnxruntime alone")
+        try:
+            return _Source(encoder, first, find_roles(encoder.dimensions))
+        except UsageError as error:
+            raise UsageError(f"encoders of tokens can be timed, and this one is none: {error}") from error
+
+    def in_float(self) -> _Source:
+        """The same as the files of the models have it."""
+        encoder, first = (
+            Model(open_model(_place(m))) if isinstance(m, QuantizedModel) else m
+            for m in (self.encoder, self.first)
+        )
+        assert encoder is not None
+        return _Source(encoder, first, self.roles)
+
+
+def _onnxruntime_beside(
+    source: _Source, place: ModelPlace, roles: Roles, chosen: str | None, made: list[Generator], threads: int
+) -> EncodedDecoder:
+    """A decoder with its encoder in onnxruntime. Raises UsageError without the form that has no cache."""
+    if source.first is None and chosen is None:
+        raise UsageError(
+            "onnxruntime needs the decoder's form without a cache: name it as `first`", field="first"
+        )
+    files = EncodedFiles(
+        file_or_bytes(_place(source.encoder)),
+        file_or_bytes(place if source.first is None else _place(source.first)),
+        file_or_bytes(place),
+    )
+    of_first = () if source.first is None else find_roles(source.first.dimensions).source
+    inputs = tuple(dict.fromkeys((*roles.source, *of_first)))
+    names = EncodedNames(_of_file(made[0].states, roles), inputs, made[0].scores, chosen, like_named)
+    return EncodedDecoder(OnnxruntimeEncodedDecoder(files, names, source.roles.arrays, roles.arrays, threads))
+
+
+def _place(model: Model | QuantizedModel) -> ModelPlace:
+    """The file of a model, of a quantized one that it was made of."""
+    return source_place(model._parts) if isinstance(model, QuantizedModel) else model._opened.place
 
 
 def _of_file(states: Mapping[str, str], roles: Roles) -> dict[str, str]:

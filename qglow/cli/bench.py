@@ -19,6 +19,7 @@ from qglow.api.options import (
     RunOptions,
     TurnOptions,
 )
+from qglow.cli.encoders import EncoderModelOptions, open_encoder, open_first
 from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "qglow bench model.quantized --threads 1",
     "qglow bench llama.onnx --prefill 128 --decode 64",
+    "qglow bench decoder_model_merged.onnx --encoder encoder_model.onnx --prefill 128",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions(TurnOptions):
+class BenchOptions(TurnOptions, EncoderModelOptions):
     """Options of what is timed, and where the times go."""
 
     prefill: int | None = declare(PREFILL, None)
@@ -64,7 +66,8 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
 
     A quantized directory, or an ONNX model with --profile, is timed in float32 and int8; an ONNX model
     alone in float32; one that is quantized already in int8, against onnxruntime on the same file.
-    With --prefill or --decode: tokens per second of a language model with a cache, and memory.
+    With --prefill or --decode: tokens per second of a language model with a cache, and memory;
+    with --encoder, of what an encoder reads and its decoder adds.
     """
     from qglow.api import QuantizedModel, save_timings
     from qglow.api import bench as measure_latency
@@ -78,7 +81,7 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
         model.target, model.shapes, model.profile, model.recipe, model.model, values=model.values
     )
     if decodes:
-        _decode(loaded, running, measure)
+        _decode(loaded, model.target, running, measure)
         return
     if measure.layers and not isinstance(loaded, QuantizedModel):
         raise UsageError(
@@ -111,13 +114,15 @@ def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
         "--piece": measure.piece is not None,
         "--cache": measure.cache is not None,
         "--state": bool(measure.states),
+        "--encoder": measure.encoder is not None,
+        "--first": measure.first is not None,
     }
     for flag, given in (latency if decodes else decoding).items():
         if given:
             raise UsageError(f"{flag} {'does not go' if decodes else 'goes'} with --prefill and --decode")
 
 
-def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchOptions) -> None:
+def _decode(loaded: Model | QuantizedModel, target: Path, running: RunOptions, measure: BenchOptions) -> None:
     """Measure tokens per second."""
     from qglow.api import bench_decoding, save_timings
     from qglow.report.decoding import decoding_section
@@ -128,6 +133,8 @@ def _decode(loaded: Model | QuantizedModel, running: RunOptions, measure: BenchO
         result = bench_decoding(
             loaded,
             parse_states(measure.states) or None,
+            encoder=open_encoder(measure),
+            first=open_first(measure, target),
             isa=running.isa,
             threads=running.threads,
             openvino=measure.openvino,

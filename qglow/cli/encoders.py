@@ -28,8 +28,8 @@ _ONNX = "onnx"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderOptions(PossibleDataOptions):
-    """An encoder, and what it reads."""
+class EncoderModelOptions:
+    """The encoder of a decoder."""
 
     encoder: Path | None = option(
         None,
@@ -47,6 +47,12 @@ class EncoderOptions(PossibleDataOptions):
         group=SOURCE,
         metavar="MODEL",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions(EncoderModelOptions, PossibleDataOptions):
+    """An encoder, and what it reads."""
+
     start: str | None = option(
         None,
         "Tokens that a decoder begins with [default: those of config.json beside it]",
@@ -70,12 +76,12 @@ def check_encoder_options(options: EncoderOptions) -> None:
             raise UsageError(f"--{name} goes with --encoder")
 
 
-def open_encoder(options: EncoderOptions) -> Model | QuantizedModel | None:
+def open_encoder(options: EncoderModelOptions) -> Model | QuantizedModel | None:
     """The encoder, if there is one."""
     return None if options.encoder is None else open_graph_target(options.encoder, ())
 
 
-def open_first(options: EncoderOptions, target: Path) -> Model | QuantizedModel | None:
+def open_first(options: EncoderModelOptions, target: Path) -> Model | QuantizedModel | None:
     """The decoder's form without a cache: the one that is named, or the one beside a form with a cache."""
     place = options.first
     if options.encoder is not None and place is None and _WITH_PAST in target.name:

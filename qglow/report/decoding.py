@@ -66,11 +66,13 @@ class OnnxruntimeDecoder:
                 size if isinstance(size, int) else least
                 for size, least in zip(self._inputs[name].shape, open_sizes, strict=True)
             ]
-            self._kept[name] = _value(np.zeros(shape, self._kinds[name]))
+            self._kept[name] = onnxruntime_value(np.zeros(shape, self._kinds[name]))
 
     def read(self, tokens: Sequence[int]) -> Array:
         """Scores of the token behind these."""
-        values = {n: _value(array) for n, array in self._feeds(tokens, self._past, self._kinds).items()}
+        values = {
+            n: onnxruntime_value(array) for n, array in self._feeds(tokens, self._past, self._kinds).items()
+        }
         wanted = [self._scores, *self._states.values()]
         scores, *kept = self._session.run_with_ort_values(wanted, values | self._kept)
         self._kept = dict(zip(self._states, kept, strict=True))
@@ -78,7 +80,8 @@ class OnnxruntimeDecoder:
         return np.asarray(scores.numpy()[0, -1])
 
 
-def _value(array: Array) -> Any:
+def onnxruntime_value(array: Array) -> Any:
+    """An array as onnxruntime holds it."""
     import onnxruntime
 
     return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))

@@ -15,6 +15,13 @@ from onnx import helper
 import qglow
 from qglow.cli.main import main
 from qglow.core.errors import DataError, UsageError
+from qglow.generation import find_roles, like_named
+from qglow.report.encoded_decoding import (
+    EncodedDecoder,
+    EncodedFiles,
+    EncodedNames,
+    OnnxruntimeEncodedDecoder,
+)
 from tests.end_to_end import encoder_decoder_model as made
 from tests.end_to_end.decoder_model import STATES, WORDS, decoder
 from tests.unit.importer.tiny import save, session
@@ -181,6 +188,93 @@ def test_merged_decoders_are_timed_beside_onnxruntime(folder: Path, tmp_path: Pa
     assert {"qglow", "onnxruntime"} <= set(result.speeds)
     with pytest.raises(UsageError, match="what an encoder gives"):
         qglow.bench_decoding(qglow.load_model(folder / "decoder_model_merged.onnx"))
+
+
+@pytest.mark.parametrize("form", ["decoder_model_merged", "decoder_with_past_model"])
+def test_rivals_with_an_encoder_compute_the_same(form: str, folder: Path) -> None:
+    """The first tokens are the source's, and give scores behind the token that an answer begins with."""
+    generator = loaded(folder, form)
+    first, place = folder / "decoder_model.onnx", folder / f"{form}.onnx"
+    merged = form == "decoder_model_merged"
+    files = EncodedFiles(folder / "encoder_model.onnx", place if merged else first, place)
+    roles = find_roles(qglow.load_model(place).dimensions)
+    states = {name: name.replace("past_key_values", "present") for name in made.OWN}
+    branch = "use_cache_branch" if merged else None
+    of_first = find_roles(qglow.load_model(first).dimensions).source
+    names = EncodedNames(states, (*roles.source, *of_first), "logits", branch, like_named)
+    feeds = find_roles(qglow.load_model(files.encoder).dimensions).arrays  # type: ignore[arg-type]
+    rival = EncodedDecoder(OnnxruntimeEncodedDecoder(files, names, feeds, roles.arrays))
+    own = EncodedDecoder(generator)
+    for length in (7, 3):
+        tokens = made.source(length)["input_ids"][0].tolist()
+        own.reset()
+        rival.reset()
+        for part in (tokens, [5], [11], [2]):
+            np.testing.assert_allclose(own.read(part), rival.read(part), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["decoder_model_merged", "decoder_with_past_model"])
+def test_decoders_with_an_encoder_are_timed_beside_onnxruntime(
+    form: str, folder: Path, capsys: Capture
+) -> None:
+    given = [
+        "--encoder",
+        str(folder / "encoder_model.onnx"),
+        "--prefill",
+        "6",
+        "--decode",
+        "3",
+        "--texts",
+        "1",
+    ]
+    assert main(["bench", str(folder / f"{form}.onnx"), *given, "--threads", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "onnxruntime" in out and "6 tokens read, 3 added one by one" in out
+
+
+def test_quantized_decoders_with_an_encoder_are_timed_beside_their_float_forms(folder: Path) -> None:
+    shapes = {"input_ids": (1, 1), "encoder_attention_mask": (1, 7), **dict.fromkeys(made.OWN, (1, 2, 5, 8))}
+    model = qglow.load_model(
+        folder / "decoder_with_past_model.onnx", {**shapes, **dict.fromkeys(made.CROSS, (1, 2, 7, 8))}
+    )
+    encoder = qglow.load_model(folder / "encoder_model.onnx")
+    result = qglow.bench_decoding(
+        model.quantize(dynamic=True),
+        encoder=encoder,
+        first=qglow.load_model(folder / "decoder_model.onnx"),
+        prefill=5,
+        decode=2,
+        texts=1,
+        threads=1,
+    )
+    assert list(result.speeds) == ["qglow quantized", "qglow float32", "onnxruntime"]
+
+
+def test_what_cannot_be_timed_with_an_encoder_is_named(folder: Path, capsys: Capture) -> None:
+    encoder = qglow.load_model(folder / "encoder_model.onnx")
+    model = qglow.load_model(folder / "decoder_with_past_model.onnx")
+    with pytest.raises(UsageError, match="`encoder`"):
+        qglow.bench_decoding(model)
+    with pytest.raises(UsageError, match="beside onnxruntime alone"):
+        qglow.bench_decoding(model, encoder=encoder, openvino=True)
+    with pytest.raises(UsageError, match="`first`"):
+        qglow.bench_decoding(model, encoder=encoder, prefill=5, decode=2, texts=1)
+    with pytest.raises(UsageError, match="encoders of tokens"):
+        qglow.bench_decoding(model, encoder=sound_encoder())
+    assert main(["bench", str(folder / "encoder_model.onnx"), "--encoder", "e.onnx"]) == 2
+    assert "--encoder goes with --prefill and --decode" in capsys.readouterr().err
+
+
+def sound_encoder() -> qglow.Model:
+    """An encoder that reads numbers."""
+    shape = [1, 4, made.WIDTH]
+    kinds = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in ("features", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["features"], ["y"])], "sound", kinds[:1], kinds[1:])
+    return qglow.load_model(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
 
 
 def test_what_is_missing_is_named(folder: Path) -> None:

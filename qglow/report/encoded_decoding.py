@@ -1,0 +1,174 @@
+"""Decoders that go on from the text that an encoder has read: the first tokens are the encoder's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from qglow.core.errors import ModelError
+from qglow.core.types import Array
+from qglow.report.decoding import Decoder, Feeds, onnxruntime_value
+from qglow.report.oracle import ELEMENTS, open_session, session_options, where_of
+
+BEGINNING = 0
+"""Token that answers begin with: any one takes the same time."""
+_HIDDEN_AXES, _MASK_AXES = 3, 2
+"""Axes of what an encoder gives, [batch, places, width], and of a mask of its places."""
+
+
+class SourceReader(Decoder, Protocol):
+    """A language model whose encoder reads a source first: `Generator` is one."""
+
+    def begin(self, source: Sequence[int]) -> None:
+        """Let the encoder read the tokens of a text, and forget all others."""
+
+
+class EncodedDecoder:
+    """A model with an encoder as `measure_decoding` takes one: what it reads first is the source."""
+
+    def __init__(self, model: SourceReader) -> None:
+        self._model = model
+        self._begun = False
+
+    def reset(self) -> None:
+        """Forget all tokens, and the source."""
+        self._model.reset()
+        self._begun = False
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Scores of the token behind these; the first ones are the encoder's, whose answer begins."""
+        if self._begun:
+            return self._model.read(tokens)
+        self._model.begin(tokens)
+        self._begun = True
+        return self._model.read([BEGINNING])
+
+
+@dataclass(frozen=True)
+class EncodedFiles:
+    """Files of a model with an encoder. first: the decoder's form that reads no cache."""
+
+    encoder: Path | bytes
+    first: Path | bytes
+    decoder: Path | bytes
+
+
+@dataclass(frozen=True)
+class EncodedNames:
+    """Names of a decoder with an encoder.
+
+    states: outputs by the input that reads them in the next call. source: inputs of both forms that the
+    source decides. scores: the output of `read`. branch: the input that chooses whether the cache is read,
+    in a file of both forms. like: finds the one of some names that means the same.
+    """
+
+    states: Mapping[str, str]
+    source: Sequence[str]
+    scores: str
+    branch: str | None
+    like: Callable[[str, Sequence[str]], str | None]
+
+
+class OnnxruntimeEncodedDecoder:
+    """A model with an encoder in onnxruntime; the form without a cache computes its first token."""
+
+    def __init__(
+        self, files: EncodedFiles, names: EncodedNames, encoder_feeds: Feeds, feeds: Feeds, threads: int = 1
+    ) -> None:
+        """feeds: inputs of the decoder that are tokens of an answer, or go with them.
+
+        Raises ModelError where onnxruntime refuses a file, or the form without a cache does not give what
+        the other one reads.
+        """
+        self._encoder = _Session(files.encoder, threads)
+        self._decoder = _Session(files.decoder, threads)
+        self._first = self._decoder if files.first == files.decoder else _Session(files.first, threads)
+        self._names, self._encoder_feeds, self._feeds = names, encoder_feeds, feeds
+        self._kept: dict[str, Any] = {}
+        self._past = 0
+        keys = [name for name in names.source if self._decoder.axes(name) > _HIDDEN_AXES]
+        self._given = {name: self._output_for(name) for name in (*names.states, *keys)}
+
+    def reset(self) -> None:
+        """Forget all tokens, and the source."""
+        self._kept, self._past = {}, 0
+
+    def begin(self, source: Sequence[int]) -> None:
+        """Let the encoder read the tokens of a text, and forget all others; ModelError for no result."""
+        self.reset()
+        encoded = self._encoder.run(self._encoder_feeds(source, 0, self._encoder.kinds), None)
+        hidden = next((a for a in encoded.values() if len(a.shape()) == _HIDDEN_AXES), None)
+        if hidden is None:
+            raise ModelError(f"the encoder gives no [batch, places, width], only {', '.join(encoded)}")
+        self._hidden = hidden
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Scores of the token behind these."""
+        session = self._decoder if self._kept else self._first
+        feeds = self._feeds(tokens, self._past, self._decoder.kinds | session.kinds)
+        if self._names.branch is not None:
+            feeds[self._names.branch] = np.array([bool(self._kept)])
+        values = self._of_source(session) | self._kept
+        if self._kept:
+            outputs = dict(self._names.states)
+        else:
+            outputs = self._given
+            values |= session.nothing(set(values) | set(feeds))
+        found = session.run(feeds, [self._names.scores, *outputs.values()], values)
+        self._kept |= {name: found[output] for name, output in outputs.items()}
+        self._past += len(tokens)
+        return np.asarray(found[self._names.scores].numpy()[0, -1])
+
+    def _output_for(self, name: str) -> str:
+        """Output of the form without a cache that an input of the other one reads."""
+        found = self._names.like(name, self._first.outputs)
+        if found is None:
+            raise ModelError(f"the decoder's form without a cache gives nothing for input '{name}'")
+        return found
+
+    def _of_source(self, session: _Session) -> dict[str, Any]:
+        """Results of the encoder and a mask of its places, where a session reads them."""
+        places = self._hidden.shape()[1]
+        made = {}
+        for name in self._names.source:
+            if session.axes(name) == _HIDDEN_AXES:
+                made[name] = self._hidden
+            elif session.axes(name) == _MASK_AXES:
+                made[name] = onnxruntime_value(np.ones((1, places), session.kinds[name]))
+        return made
+
+
+class _Session:
+    """A session of onnxruntime, with the types of its inputs."""
+
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        self._session = open_session(model, session_options(threads), where_of(model))
+        self.inputs = {value.name: value for value in self._session.get_inputs()}
+        self.outputs = [value.name for value in self._session.get_outputs()]
+        self.kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self.inputs.items()}
+
+    def axes(self, name: str) -> int:
+        """Axes of an input; 0 where there is none of this name."""
+        return len(self.inputs[name].shape) if name in self.inputs else 0
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: list[str] | None, values: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Outputs by name for arrays and values of inputs, of which others are left out."""
+        names = self.outputs if outputs is None else outputs
+        given = {name: onnxruntime_value(array) for name, array in feeds.items() if name in self.inputs}
+        given |= {name: value for name, value in (values or {}).items() if name in self.inputs}
+        return dict(zip(names, self._session.run_with_ort_values(names, given), strict=True))
+
+    def nothing(self, known: set[str]) -> dict[str, Any]:
+        """Empty arrays for all other inputs, along axes that the file leaves open, but for the batch."""
+        made = {}
+        for name, value in self.inputs.items():
+            if name not in known:
+                sizes = [n if isinstance(n, int) else int(axis == 0) for axis, n in enumerate(value.shape)]
+                made[name] = onnxruntime_value(np.zeros(sizes, self.kinds[name]))
+        return made
