@@ -81,6 +81,11 @@ def load_generator(
         decoder = in_own_integers(decoder)
     roles = find_roles(decoder.dimensions)
     _check_source(roles, encoder is not None, first is not None)
+    if encoder is not None and context == LEAST_PIECE:
+        # The cache before the last token is a place shorter, and its bound at least LEAST_PIECE too.
+        raise UsageError(
+            f"context is {context}, it must be at least {LEAST_PIECE + 1} with an encoder", field="context"
+        )
     source = None if encoder is None else compiled_encoder(encoder, options["source"], run)
     piece = piece if source is None else 1  # a form for one token may be wrong for more
     bounds = roles.bounds(context, piece, 1 if source is None else source.places)

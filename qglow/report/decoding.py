@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,6 +39,39 @@ class Decoder(Protocol):
         """Scores of the token behind these, which follow those before."""
 
 
+class Session:
+    """A session of onnxruntime, with the types of its inputs."""
+
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        """Raises ModelError where onnxruntime refuses the file."""
+        self._session = open_session(model, session_options(threads), where_of(model))
+        self.inputs = {value.name: value for value in self._session.get_inputs()}
+        self.outputs = [value.name for value in self._session.get_outputs()]
+        self.kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self.inputs.items()}
+
+    def axes(self, name: str) -> int:
+        """Axes of an input; 0 where there is none of this name."""
+        return len(self.inputs[name].shape) if name in self.inputs else 0
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: list[str] | None, values: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Outputs by name for arrays and values of inputs, of which others are left out."""
+        names = self.outputs if outputs is None else outputs
+        given = {name: onnxruntime_value(array) for name, array in feeds.items() if name in self.inputs}
+        given |= {name: value for name, value in (values or {}).items() if name in self.inputs}
+        return dict(zip(names, self._session.run_with_ort_values(names, given), strict=True))
+
+    def nothing(self, names: Iterable[str]) -> dict[str, Any]:
+        """Zeros for some inputs; none along axes that the file leaves open, but for the batch."""
+        made = {}
+        for name in names:
+            shape = enumerate(self.inputs[name].shape)
+            sizes = [size if isinstance(size, int) else int(axis == 0) for axis, size in shape]
+            made[name] = onnxruntime_value(np.zeros(sizes, self.kinds[name]))
+        return made
+
+
 class OnnxruntimeDecoder:
     """A language model with a cache in onnxruntime, which keeps the cache in its own memory."""
 
@@ -49,9 +82,7 @@ class OnnxruntimeDecoder:
 
         Raises ModelError where onnxruntime refuses the file.
         """
-        self._session = open_session(model, session_options(threads), where_of(model))
-        self._inputs = {value.name: value for value in self._session.get_inputs()}
-        self._kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self._inputs.items()}
+        self._session = Session(model, threads)
         self._states, self._scores, self._feeds = dict(states), scores, feeds
         self._kept: dict[str, Any] = {}
         self._past = 0
@@ -59,25 +90,15 @@ class OnnxruntimeDecoder:
 
     def reset(self) -> None:
         """Forget all tokens; states are empty along axes that the file leaves open, but for the batch."""
-        self._past = 0
-        for name in self._states:
-            open_sizes = [1] + [0] * (len(self._inputs[name].shape) - 1)
-            shape = [
-                size if isinstance(size, int) else least
-                for size, least in zip(self._inputs[name].shape, open_sizes, strict=True)
-            ]
-            self._kept[name] = onnxruntime_value(np.zeros(shape, self._kinds[name]))
+        self._past, self._kept = 0, self._session.nothing(self._states)
 
     def read(self, tokens: Sequence[int]) -> Array:
         """Scores of the token behind these."""
-        values = {
-            n: onnxruntime_value(array) for n, array in self._feeds(tokens, self._past, self._kinds).items()
-        }
-        wanted = [self._scores, *self._states.values()]
-        scores, *kept = self._session.run_with_ort_values(wanted, values | self._kept)
-        self._kept = dict(zip(self._states, kept, strict=True))
+        feeds = self._feeds(tokens, self._past, self._session.kinds)
+        found = self._session.run(feeds, [self._scores, *self._states.values()], self._kept)
+        self._kept = {name: found[output] for name, output in self._states.items()}
         self._past += len(tokens)
-        return np.asarray(scores.numpy()[0, -1])
+        return np.asarray(found[self._scores].numpy()[0, -1])
 
 
 def onnxruntime_value(array: Array) -> Any:

@@ -11,8 +11,7 @@ import numpy as np
 
 from qglow.core.errors import ModelError
 from qglow.core.types import Array
-from qglow.report.decoding import Decoder, Feeds, onnxruntime_value
-from qglow.report.oracle import ELEMENTS, open_session, session_options, where_of
+from qglow.report.decoding import Decoder, Feeds, Session, onnxruntime_value
 
 BEGINNING = 0
 """Token that answers begin with: any one takes the same time."""
@@ -84,9 +83,9 @@ class OnnxruntimeEncodedDecoder:
         Raises ModelError where onnxruntime refuses a file, or the form without a cache does not give what
         the other one reads.
         """
-        self._encoder = _Session(files.encoder, threads)
-        self._decoder = _Session(files.decoder, threads)
-        self._first = self._decoder if files.first == files.decoder else _Session(files.first, threads)
+        self._encoder = Session(files.encoder, threads)
+        self._decoder = Session(files.decoder, threads)
+        self._first = self._decoder if files.first == files.decoder else Session(files.first, threads)
         self._names, self._encoder_feeds, self._feeds = names, encoder_feeds, feeds
         self._kept: dict[str, Any] = {}
         self._past = 0
@@ -117,7 +116,7 @@ class OnnxruntimeEncodedDecoder:
             outputs = dict(self._names.states)
         else:
             outputs = self._given
-            values |= session.nothing(set(values) | set(feeds))
+            values |= session.nothing(session.inputs.keys() - values.keys() - feeds.keys())
         found = session.run(feeds, [self._names.scores, *outputs.values()], values)
         self._kept |= {name: found[output] for name, output in outputs.items()}
         self._past += len(tokens)
@@ -130,7 +129,7 @@ class OnnxruntimeEncodedDecoder:
             raise ModelError(f"the decoder's form without a cache gives nothing for input '{name}'")
         return found
 
-    def _of_source(self, session: _Session) -> dict[str, Any]:
+    def _of_source(self, session: Session) -> dict[str, Any]:
         """Results of the encoder and a mask of its places, where a session reads them."""
         places = self._hidden.shape()[1]
         made = {}
@@ -139,36 +138,4 @@ class OnnxruntimeEncodedDecoder:
                 made[name] = self._hidden
             elif session.axes(name) == _MASK_AXES:
                 made[name] = onnxruntime_value(np.ones((1, places), session.kinds[name]))
-        return made
-
-
-class _Session:
-    """A session of onnxruntime, with the types of its inputs."""
-
-    def __init__(self, model: Path | bytes, threads: int) -> None:
-        self._session = open_session(model, session_options(threads), where_of(model))
-        self.inputs = {value.name: value for value in self._session.get_inputs()}
-        self.outputs = [value.name for value in self._session.get_outputs()]
-        self.kinds = {name: np.dtype(ELEMENTS[v.type].dtype) for name, v in self.inputs.items()}
-
-    def axes(self, name: str) -> int:
-        """Axes of an input; 0 where there is none of this name."""
-        return len(self.inputs[name].shape) if name in self.inputs else 0
-
-    def run(
-        self, feeds: Mapping[str, Array], outputs: list[str] | None, values: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Outputs by name for arrays and values of inputs, of which others are left out."""
-        names = self.outputs if outputs is None else outputs
-        given = {name: onnxruntime_value(array) for name, array in feeds.items() if name in self.inputs}
-        given |= {name: value for name, value in (values or {}).items() if name in self.inputs}
-        return dict(zip(names, self._session.run_with_ort_values(names, given), strict=True))
-
-    def nothing(self, known: set[str]) -> dict[str, Any]:
-        """Empty arrays for all other inputs, along axes that the file leaves open, but for the batch."""
-        made = {}
-        for name, value in self.inputs.items():
-            if name not in known:
-                sizes = [n if isinstance(n, int) else int(axis == 0) for axis, n in enumerate(value.shape)]
-                made[name] = onnxruntime_value(np.zeros(sizes, self.kinds[name]))
         return made

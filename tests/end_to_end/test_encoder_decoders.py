@@ -284,6 +284,8 @@ def test_what_is_missing_is_named(folder: Path) -> None:
         qglow.load_generator(model, **SIZES)
     with pytest.raises(UsageError, match="`first`"):
         qglow.load_generator(model, encoder=encoder, **SIZES)
+    with pytest.raises(UsageError, match="context is 8, it must be at least 9"):
+        loaded(folder, "decoder_model_merged", context=8)
     with pytest.raises(UsageError, match="takes no encoder"):
         qglow.load_generator(encoder, encoder=encoder, **SIZES)
     with pytest.raises(UsageError, match="gives nothing for input"):
