@@ -26,9 +26,11 @@ from qglow.kernels.products.linear import columns
 from qglow.kernels.tiled.geometry import NO_AXIS, Geometry, apart, convolution_geometry, linear_geometry
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiles.output import OutputStage
-from qglow.targets.x86.amx import ROW_BYTES, TILE_BYTES, AmxTile
+from qglow.targets.x86.amx import ROW_BYTES, AmxTile
 from qglow.targets.x86.amx_blocks import AmxBlockProduct, amx_block_products
-from qglow.targets.x86.amx_product import PAIR, AmxProduct, plan_walk
+from qglow.targets.x86.amx_product import AmxProduct
+from qglow.targets.x86.amx_results import STORE_BYTES
+from qglow.targets.x86.amx_walk import PAIR, plan_walk
 from qglow.targets.x86.description import emulates_amx
 
 LANES = 16
@@ -57,7 +59,7 @@ class AmxKernel(Kernel):
 
     def product(self, site: Site, geometry: Geometry) -> AmxProduct:
         """The product of an instruction; reserves stack memory through which sums reach vector registers."""
-        store = site.e.room("sums of tiles", PAIR * PAIR * TILE_BYTES, ROW_BYTES)
+        store = site.e.room("sums of tiles", STORE_BYTES, ROW_BYTES)
         output = OutputStage.of(site, LANES, self.clamp_first)
         sink = output.mean_sink
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)

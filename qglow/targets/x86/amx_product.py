@@ -1,9 +1,5 @@
 """Implicit matrix products on AMX: two tiles of pixels by two vectors of channels.
 
-A tile of pixels is a stretch of the innermost axis, at most 16 long. The two of a pair are
-neighbours on that axis, or lie on two rows where a row fits into one tile. Tiles that do not
-divide an axis overlap, so that all have one size; what is computed twice has the same bits.
-
 A block of 2 x 2 tiles of sums needs two loads of pixels and two of weights for four multiplications, one load
 for each. The sums take four of the eight tile registers, the loaded tiles the other four.
 """
@@ -11,21 +7,19 @@ for each. The sums take four of the eight tile registers, the loaded tiles the o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from qglow.kernels.emit.builder import F32, I32, Index, Value, vec
+from qglow.kernels.emit.builder import Index, Value
 from qglow.kernels.emit.prefetch import fetch_early
-from qglow.kernels.tiled.geometry import Axis, Geometry, collapse
 from qglow.kernels.tiled.loops import Block, Pointers, ProductLoops, Shared
 from qglow.targets.x86.amx import REGISTERS, ROW_BYTES, TILE_BYTES, TILE_ROWS, Registers
+from qglow.targets.x86.amx_results import Results
+from qglow.targets.x86.amx_walk import PAIR, Walk, plan_walk
 
-PAIR = 2
 UNSIGNED, SIGNED = 4, 6
 """First registers of pixels and of weights; sums are in registers 0 to 3."""
-STORED_PIXELS = 4
-"""Pixels whose results are finished together."""
 EARLY_UNITS = 16
 """Most units of a block that prefetch the weights of the next: more of them hide how long these take."""
 ALONE_AHEAD = 16 * 1024
@@ -34,58 +28,9 @@ ALONE_ROWS = 8
 """Most pixels of such a unit: with 16 it takes as long as without [measured]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """Cover of an image by units of one or two tiles of pixels.
-
-    A tile is `rows` pixels along `along`. The `tiles` of a unit are `apart` elements of `over`
-    from one another; `units` start `step` elements of `over` apart, the last at `last` at most.
-    """
-
-    outer: tuple[Axis, ...]
-    along: Axis
-    over: Axis
-    rows: int
-    tiles: int
-    apart: int
-    units: int
-    step: int
-    last: int
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether the last unit is moved back, so that it overlaps the one before."""
-        return (self.units - 1) * self.step != self.last
-
-    @property
-    def pixels(self) -> int:
-        """Pixels inside of the loops over the outer axes."""
-        return self.over.count * (1 if self.over is self.along else self.along.count)
-
-    @property
-    def shares_rows(self) -> bool:
-        """Whether threads that share pixels share rows of an outer axis, not units."""
-        return any(axis.count > self.units for axis in self.outer)
-
-
-def plan_walk(geometry: Geometry) -> Walk:
-    """Plan pairs of tiles along the innermost axis if one tile cannot hold it, else on two rows."""
-    axes = collapse(geometry.walked_axes)
-    inner, outer = axes[-1], axes[:-1]
-    if inner.count > TILE_ROWS:
-        units = -(-inner.count // (PAIR * TILE_ROWS))
-        rows = -(-inner.count // (PAIR * units))
-        apart = min(rows, inner.count - rows)
-        return Walk(outer, inner, inner, rows, PAIR, apart, units, PAIR * rows, inner.count - apart - rows)
-    if outer:
-        units = -(-outer[-1].count // PAIR)
-        return Walk(outer[:-1], inner, outer[-1], inner.count, PAIR, 1, units, PAIR, outer[-1].count - PAIR)
-    return Walk((), inner, inner, inner.count, 1, 0, 1, inner.count, 0)
-
-
 @dataclass(frozen=True)
 class AmxProduct(ProductLoops):
-    """Emitter of a product; `store` is the address of four tiles of working memory.
+    """Emitter of a product; `store` is the address of working memory for sums (`STORE_BYTES`).
 
     emulated: whether tile instructions are calls of functions that emulate them.
     fetches: whether weights are prefetched.
@@ -116,6 +61,8 @@ class AmxProduct(ProductLoops):
         """
         walk = plan_walk(self.geometry)
         for block in self.blocks():
+            results = Results(self.e, walk, self.output, self.tile.lanes, block, self.store, pointers)
+            results.begin()
             lines, ahead = self._early_lines(walk, block)
             early = lines * self.e.target.model.line_bytes
             blocks = self.block_loop(block, pointers.moved(self.e, ahead=ahead))
@@ -125,7 +72,8 @@ class AmxProduct(ProductLoops):
                 self.row_loops(walk.outer, image, walk.pixels, walk.units * early, walk.shares_rows) as row,
                 self._units(walk, row, early) as (unit, late),
             ):
-                self._emit_unit(walk, block, unit, late, lines)
+                self._emit_unit(walk, results, unit, late, lines)
+            results.finish_pending()
 
     def _early_lines(self, walk: Walk, block: Block) -> tuple[int, int]:
         """Cache lines of weights that a unit prefetches in each step, 0 for none, and how far ahead they are.
@@ -162,39 +110,43 @@ class AmxProduct(ProductLoops):
             moved = pointers.moved(e, src=src, dest=dest, ahead=e.scaled(number, early), pixels=start)
             yield moved, late
 
-    def _emit_unit(self, walk: Walk, block: Block, pointers: Pointers, late: Index, lines: int) -> None:
-        """Emit one unit: sums start from the bias, add up all steps, and are finished through memory."""
-        registers, vectors = Registers(self.e, self.emulated), block.piece.size
+    def _emit_unit(self, walk: Walk, results: Results, pointers: Pointers, late: Index, lines: int) -> None:
+        """Emit one unit: sums start from the bias, and add up all steps.
+
+        Meanwhile those of the unit before are finished, unless results go to a mean: then the unit's own are.
+        """
+        registers, vectors = Registers(self.e, self.emulated), results.vectors
         sums = {(t, v): t * PAIR + v for t in range(walk.tiles) for v in range(vectors)}
         # A stride of 0 reads the biases of 16 channels into the row of every pixel.
         for (_, vector), register in sums.items():
             registers.load(register, self.e.offset(pointers.bias, vector * ROW_BYTES), 0)
-        self._emit_steps(walk, vectors, sums, pointers, lines)
+        self._emit_steps(walk, results, sums, pointers, lines)
+        places = len(sums) * self.geometry.runs.total_steps
+        if places < results.chunks:
+            results.finish_pending()
         # Tile registers have no arithmetic but products; sums reach vector registers through memory.
-        for register in sums.values():
-            registers.store(register, self.e.offset(self.store, register * TILE_BYTES), ROW_BYTES)
-        for tile in range(walk.tiles):
-            later = tile * walk.apart
-            moved = pointers.moved(self.e, dest=later * walk.over.dest_stride, pixels=later)
-            self._finish(walk, block, tile, moved, self._repeated(walk, tile, late))
-
-    def _repeated(self, walk: Walk, tile: int, late: Index) -> Index:
-        """Number of a tile's first pixels that are already added up; 0 if results are stored."""
-        extent = walk.rows if walk.along is walk.over else 1
-        repeated = self.e.maximum(self.e.plus(late, -tile * walk.apart), tile * (extent - walk.apart))
-        return self.e.scaled(repeated, walk.rows // extent) if self.output.mean_sink else 0
+        memory = results.next_sums()
+        for (tile, vector), register in sums.items():
+            registers.store(register, self.e.offset(memory, results.sums_place(tile, vector)), ROW_BYTES)
+        results.hold(pointers, late)
 
     def _emit_steps(
-        self, walk: Walk, vectors: int, sums: dict[tuple[int, int], int], pointers: Pointers, lines: int
+        self,
+        walk: Walk,
+        results: Results,
+        sums: dict[tuple[int, int], int],
+        pointers: Pointers,
+        lines: int,
     ) -> None:
         """Emit loops over rows and columns of the window and the steps of each run.
 
         A step loads its tiles once, and multiplies every tile of pixels by every one of weights. It
-        prefetches `lines` cache lines of other weights.
+        prefetches `lines` cache lines of other weights. Behind each multiplication stands some of the work
+        for the unit before, since vector registers are free while a tile is multiplied.
         """
         e, runs = self.e, self.geometry.runs
         registers = Registers(e, self.emulated)
-        step_bytes = vectors * self.tile.weight_bytes
+        step_bytes = results.vectors * self.tile.weight_bytes
         apart = walk.apart * walk.over.src_stride
         with e.loop(0, runs.rows, name="row") as row, e.loop(0, runs.columns, name="column") as column:
             run = e.plus(e.scaled(row, runs.columns), column)
@@ -204,46 +156,12 @@ class AmxProduct(ProductLoops):
                 number = e.plus(e.scaled(run, runs.steps), step)
                 weights = e.offset(pointers.weights, e.scaled(number, step_bytes))
                 fetch_early(e, weights, pointers.ahead, lines)
-                for vector in range(vectors):
-                    registers.load(SIGNED + vector, e.offset(weights, vector * TILE_BYTES), ROW_BYTES)
-                for tile in range(walk.tiles):
-                    registers.load(UNSIGNED + tile, e.offset(src, tile * apart), walk.along.src_stride)
                 for (tile, vector), register in sums.items():
+                    if tile == 0:
+                        place_of = e.offset(weights, vector * TILE_BYTES)
+                        registers.load(SIGNED + vector, place_of, ROW_BYTES)
+                    if vector == 0:
+                        place_of = e.offset(src, tile * apart)
+                        registers.load(UNSIGNED + tile, place_of, walk.along.src_stride)
                     registers.multiply(register, UNSIGNED + tile, SIGNED + vector)
-
-    def _finish(self, walk: Walk, block: Block, tile: int, pointers: Pointers, repeated: Index) -> None:
-        """Emit the results of a tile of pixels, a few at a time; one by one where the first are left out."""
-        e = self.e
-        terms = pointers.channel_terms(e, block.piece.size, vec(F32, self.tile.lanes))
-        # Pixels that an overlap repeats must not be added up twice, so a loop starts behind them.
-        if not isinstance(repeated, int) or repeated:
-            with e.loop(repeated, walk.rows, name="pixel") as pixel:
-                self._store_pixels(walk, block, tile, terms, pointers, pixel, 1)
-            return
-        whole = walk.rows - walk.rows % STORED_PIXELS
-        if whole:
-            with e.loop(0, whole, STORED_PIXELS, name="pixel") as first:
-                self._store_pixels(walk, block, tile, terms, pointers, first, STORED_PIXELS)
-        if whole < walk.rows:
-            self._store_pixels(walk, block, tile, terms, pointers, whole, walk.rows - whole)
-
-    def _store_pixels(
-        self,
-        walk: Walk,
-        block: Block,
-        tile: int,
-        terms: tuple[Sequence[Value], Sequence[Value]],
-        pointers: Pointers,
-        first: Index,
-        count: int,
-    ) -> None:
-        e, (multipliers, addends) = self.e, terms
-        rows, results = [], []
-        for pixel in range(count):
-            number = e.plus(first, pixel)
-            places = [(tile * PAIR + v) * TILE_BYTES for v in range(block.piece.size)]
-            starts = [e.offset(self.store, e.plus(e.scaled(number, ROW_BYTES), place)) for place in places]
-            rows.append([e.load(start, vec(I32, self.tile.lanes), align=ROW_BYTES) for start in starts])
-            results.append(e.offset(pointers.dest, e.scaled(number, walk.along.dest_stride)))
-        scales = pointers.pixel_scales(e, [e.plus(first, pixel) for pixel in range(count)])
-        self.output.emit(e, rows, multipliers, results, block.channels, scales, addends)
+                    results.finish_some()

@@ -21,7 +21,7 @@ from qglow.kernels.products.one_row_blocks import one_row_products
 from qglow.kernels.selection.choice import best_kernel
 from qglow.kernels.tiled.geometry import Axis, Geometry, Runs
 from qglow.lowering import lower
-from qglow.targets.x86.amx_product import plan_walk
+from qglow.targets.x86.amx_walk import plan_walk
 from qglow.targets.x86.isas import host_isas, isa_by_name
 from tests.runtimes import assert_same_bits, prepare
 from tests.suite.blocks import INTEGER_SIZES, extremes, product
