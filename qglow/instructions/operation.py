@@ -73,7 +73,7 @@ class Operation(ABC):
     `in_place` pairs of operand names (out, in) may share one buffer of equal type size.
     `data_parallel` operations compute element i of every out operand from element i of the
     in operands of the same shape, so that chains of them can share one loop.
-    `has_epilogue` operations may pass int8 results through the data-parallel instructions that
+    `has_epilogue` operations may pass results through the data-parallel instructions that
     follow before storing them, or into one that `ends_epilogue` instead of storing them.
     `updates_state`: an @inout placeholder keeps its contents from call to call.
     `sums_products`: each element is one chain of products, to which terms with a factor of zero add nothing.

@@ -74,9 +74,14 @@ class MeanSink(ABC):
 
 
 class Epilogue(ABC):
-    """Operations on int8 results in registers, before they are stored or added up in a `mean_sink`."""
+    """Operations on results in registers, before they are stored or added up in a `mean_sink`."""
 
     mean_sink: MeanSink | None = None
+
+    @property
+    @abstractmethod
+    def element_bytes(self) -> int:
+        """Bytes of one element of what is stored."""
 
     @abstractmethod
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
@@ -89,7 +94,7 @@ class Site:
 
     `operands` are those that are present and not replaced by `constants`; both by name.
     `scratch` is the address of 64-byte aligned working memory, None if none was asked for.
-    `epilogue` is applied to int8 results before they are stored.
+    `epilogue` is applied to results before they are stored.
     """
 
     e: Emitter
@@ -121,13 +126,15 @@ class Kernel(ABC):
     Instructions of equal operation, types, layouts and kernel share one function, so whatever the code
     depends on in the contents of constants has to be a field as well. Where `uses_scales` is False, their
     types may differ in scales: the code reads these from constants or does not depend on them. Only
-    kernels with `has_epilogue` apply the epilogue of their site, and only those with `accumulates_mean`
-    its mean sink. Those that `limits_live` leave out what does not matter of their result.
+    kernels with `has_epilogue` apply the epilogue of their site to int8 results, only those that
+    `passes_floats` to float results too, and only those with `accumulates_mean` its mean sink. Those that
+    `limits_live` leave out what does not matter of their result.
     """
 
     name: ClassVar[str]
     uses_scales: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = False
+    passes_floats: ClassVar[bool] = False
     accumulates_mean: ClassVar[bool] = False
     limits_live: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""Epilogues: operations on a product's int8 results while they are in registers, before they are stored."""
+"""Epilogues: operations on a product's results while they are in registers, before they are stored."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from qglow.core.errors import InternalError
 from qglow.core.types import Array
 from qglow.instructions.operation import Operation
 from qglow.instructions.program import Instruction
-from qglow.kernels.elementwise.elementwise import Elementwise, Member
+from qglow.kernels.elementwise.elementwise import Elementwise, Member, is_chain
 from qglow.kernels.elementwise.expressions import EXPRESSIONS, Point
-from qglow.kernels.emit.builder import I8, I64, Value, scalar, vec
+from qglow.kernels.emit.builder import I64, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Epilogue, Kernel, MeanSink, Part, Site, kernel
 from qglow.kernels.emit.operand import Memory
@@ -59,7 +59,8 @@ class StackEpilogue(Epilogue):
     """Application of a stack's `members` in turn to results, before these are stored or go to a `mean_sink`.
 
     `result` is the place (number of a value, as in `Member.places`) of the results, `start` the address of
-    the first one of all. Other operands have the strides of the results, and start at `starts`, by place.
+    the first one of all. Other operands have the strides of the results, in elements, and start at `starts`,
+    by place.
     """
 
     members: tuple[Member, ...]
@@ -68,9 +69,17 @@ class StackEpilogue(Epilogue):
     starts: Mapping[int, Value]
     mean_sink: MeanSink | None = None
 
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of the last member's result; of int8 without members."""
+        return self.members[-1].memories["dest"].element_bytes if self.members else 1
+
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
         """Apply all members in turn to values that stay in registers."""
-        lanes = results.type.count
+        lanes, beside_function = (
+            results.type.count,
+            any(is_chain(member.operation) for member in self.members),
+        )
         held = {self.result: results}
         for member in self.members:
             values = {}
@@ -78,27 +87,30 @@ class StackEpilogue(Epilogue):
                 if name == "dest":
                     continue
                 if place not in held:
-                    held[place] = self._load(e, place, lanes, parts)
+                    held[place] = self._load(e, place, member.memories[name], lanes, parts)
                 values[name] = held[place]
-            point = Point(e, member.operation, member.memories, values, member.tables, lanes, member.proven)
+            described = (member.memories, values, member.tables, lanes, member.proven, beside_function)
+            point = Point(e, member.operation, *described)
             held[member.places["dest"]] = EXPRESSIONS[type(member.operation)](point)
         return held[self.members[-1].places["dest"]] if self.members else results
 
-    def _load(self, e: Emitter, place: int, lanes: int, parts: Sequence[Part]) -> Value:
+    def _load(self, e: Emitter, place: int, memory: Memory, lanes: int, parts: Sequence[Part]) -> Value:
         """Load the elements of an operand at the positions of the results; other lanes are 0."""
-        loaded = scalar(vec(I8, lanes), 0)
+        loaded, stored = scalar(vec(memory.element, lanes), 0), self.element_bytes
         for part in parts:
             moved = e.b.sub(e.b.ptrtoint(part.pointer, I64), e.b.ptrtoint(self.start, I64))
-            loaded = _load_part(e, loaded, part, e.offset(self.starts[place], moved))
+            if memory.element_bytes != stored:
+                moved = e.scaled(e.b.sdiv(moved, e.index(stored)), memory.element_bytes)
+            loaded = _load_part(e, loaded, part, e.offset(self.starts[place], moved), memory.element_bytes)
         return loaded
 
 
-def _load_part(e: Emitter, vector: Value, part: Part, pointer: Value) -> Value:
-    """Replace the lanes of a part in `vector` by bytes from `pointer`, loaded in powers of two."""
+def _load_part(e: Emitter, vector: Value, part: Part, pointer: Value, size: int) -> Value:
+    """Replace the lanes of a part in `vector` by elements of `size` bytes, loaded in powers of two."""
     lanes, done = vector.type.count, 0
     while done < part.count:
         piece = 1 << ((part.count - done).bit_length() - 1)
-        loaded = e.load(e.offset(pointer, done), vec(I8, piece))
+        loaded = e.load(e.offset(pointer, done * size), vec(vector.type.element, piece))
         if piece == lanes:
             return loaded
         wide = e.shuffle(loaded, None, [*range(piece), *[-1] * (lanes - piece)])

@@ -54,15 +54,18 @@ def ways(group: Sequence[Instruction], target: VectorTarget) -> tuple[str, ...]:
 
 
 def usual_way(group: Sequence[Instruction], target: VectorTarget) -> str:
-    """The way that was measured to be better: apart, except for some tables looked up by byte permutes.
+    """The way that was measured to be better: apart, except for floats and some tables.
 
     An epilogue saves a store and a load. While results stay in a cache, a separate loop hides these behind
     its arithmetic; an epilogue has the same arithmetic, which has to wait for the last product of a tile. So
-    tables gain from an epilogue only if results are large, or if contiguous runs are so short that a separate
-    loop fills no registers. A mean's own loop takes so little time that there is nothing to gain.
+    tables, looked up by byte permutes, gain from an epilogue only if results are large, or if contiguous runs
+    are so short that a separate loop fills no registers. A mean's own loop takes so little time that there is
+    nothing to gain. Floats are passed by matrix units alone, which multiply meanwhile.
     """
     if ends_in_mean(group):
         return MEAN_APART if len(group) > 2 and usual_way(group[:-1], target) == EPILOGUE else APART
+    if _passes_floats(group[0], target):
+        return EPILOGUE
     has_tables = all(isinstance(member.operation, Lookup) for member in group[1:])
     if not has_tables or target.fuses_tables_from is None:
         return APART
@@ -150,7 +153,8 @@ def _goes_on(
     if not instruction.operation.data_parallel:
         return False
     value, dest = chain[-1].operand("dest"), instruction.operand("dest")
-    if not _is_int8(value, value.type) or not _is_int8(dest, value.type):
+    floats = _passes_floats(chain[0], target)
+    if not _passes(value, value.type, floats) or not _passes(dest, value.type, floats):
         return False
     if not any(isinstance(kernel, Elementwise) for kernel in elementwise_candidates(instruction, target)):
         return False
@@ -164,9 +168,15 @@ def _fits(group: Sequence[Instruction], target: VectorTarget) -> bool:
 
     Besides the group's own results, followers may read tables, and operands with the strides of the results.
     """
-    made = [member.operand("dest") for member in _elementwise(group)]
+    made, floats = (
+        [member.operand("dest") for member in _elementwise(group)],
+        _passes_floats(group[0], target),
+    )
     beside, place = _beside(group, target), result_place(group, target)
-    if not all(_lies_like(buffer, place, made[0].type) for buffer in beside):
+    if not all(_lies_like(buffer, place, made[0].type, floats) for buffer in beside):
+        return False
+    # Elements of another size would begin at another address.
+    if place.type.element.size != made[0].type.element.size and place.layout.offset:
         return False
     if any(overlap(buffer, one) for buffer in beside for one in made):
         return False
@@ -203,14 +213,20 @@ def _beside(group: Sequence[Instruction], target: VectorTarget) -> list[Buffer]:
     return found
 
 
-def _lies_like(buffer: Buffer, place: Buffer, kind: TensorType) -> bool:
-    """Whether a buffer holds int8 activations of this shape, with the strides of `place`."""
-    if not _is_int8(buffer, kind):
+def _lies_like(buffer: Buffer, place: Buffer, kind: TensorType, floats: bool) -> bool:
+    """Whether a buffer holds elements that may be passed, of this shape, with the strides of `place`."""
+    if not _passes(buffer, kind, floats):
         return False
     steps = zip(kind.shape, buffer.layout.strides, place.layout.strides, strict=True)
     return all(size == 1 or own == wanted for size, own, wanted in steps)
 
 
-def _is_int8(buffer: Buffer, kind: TensorType) -> bool:
-    """Whether elements are int8 activations of the same shape."""
-    return is_int8_activation(buffer.type) and buffer.type.shape == kind.shape
+def _passes_floats(head: Instruction, target: VectorTarget) -> bool:
+    """Whether an instruction passes float results through its epilogue."""
+    return head.operand("dest").type.is_float and parse_kernel(head.kernel, target).passes_floats
+
+
+def _passes(buffer: Buffer, kind: TensorType, floats: bool) -> bool:
+    """Whether elements are int8 activations, or with `floats` float32, of the same shape."""
+    passed = is_int8_activation(buffer.type) or (floats and buffer.type.is_float)
+    return passed and buffer.type.shape == kind.shape

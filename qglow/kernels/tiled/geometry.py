@@ -91,6 +91,11 @@ class Geometry:
         """The same product in steps of another size."""
         return replace(self, runs=replace(self.runs, step=step))
 
+    def with_results(self, own: int, stored: int) -> Geometry:
+        """The same product, whose results of `own` bytes are stored as `stored` bytes each."""
+        axes = (replace(axis, dest_stride=axis.dest_stride // own * stored) for axis in self.axes)
+        return replace(self, axes=tuple(axes))
+
 
 def border_reach(instruction: Instruction) -> Padding:
     """Padding of `src`, in pixels, that the windows of a convolution read (top, left, bottom, right).

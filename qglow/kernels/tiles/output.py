@@ -21,7 +21,7 @@ PACKED = 4
 """Vectors of 32-bit results that become one vector of bytes."""
 
 Finished = tuple[Value, Sequence[Part]]
-"""Vector of result bytes, and the parts of memory that its lanes belong to."""
+"""Vector of results, and the parts of memory that its lanes belong to."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class OutputStage:
     to_bytes: whether results are int8; else they are elements of four bytes.
     lo, hi, zero_point: bounds and zero point; of an int8 result with the activation bias added.
     clamp_first: whether rescaled sums are clamped before they are rounded, because they may exceed int32.
-    epilogue: further work on int8 results in registers before they are stored.
+    epilogue: further work on results in registers before they are stored.
     fixed_point: whether int8 results are rescaled by rule 10 in place of rule 5.
     """
 
@@ -56,7 +56,8 @@ class OutputStage:
         from_float = site["src"].is_float
         bounds = {name: getattr(operation, name) for name in ("lo", "hi", "q_lo", "q_hi")}
         if dest.is_float:
-            return OutputStage(lanes, from_float, False, bounds["lo"], bounds["hi"])
+            low, high = bounds["lo"], bounds["hi"]
+            return OutputStage(lanes, from_float, False, low, high, epilogue=site.epilogue)
         bias = site.target.activation_bias
         low, high = bounds["q_lo"] + bias, bounds["q_hi"] + bias
         zero_point = site["dest"].zero_point
@@ -70,7 +71,9 @@ class OutputStage:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one result."""
+        """Bytes of one stored result."""
+        if self.epilogue is not None:
+            return self.epilogue.element_bytes
         return 1 if self.to_bytes else 4
 
     def emit(
@@ -89,9 +92,19 @@ class OutputStage:
         contract. addends: what their scaled sums are added to, if anything.
         """
         if not self.to_bytes:
+            words: list[Value] = []
+            parts: list[Part] = []
             for number, (sums, pointer) in enumerate(zip(pixels, pointers, strict=True)):
                 factors = [e.b.fmul(e.splat(scales[number], self.lanes), m) for m in multipliers if scales]
-                self._store_words(e, sums, factors or multipliers, pointer, channels, addends)
+                parts.append(Part(len(words) * self.lanes, channels, pointer))
+                words += [
+                    self._word(e, total, factors or multipliers, i, addends) for i, total in enumerate(sums)
+                ]
+            if self.epilogue is None:
+                self._store_words(e, words, pointers, channels)
+            else:
+                # In one vector, so that operations on its registers take turns.
+                self._finish(e, [(e.concat(words), parts)])
             return
         narrowed = self._bytes if e.target.interleaves else self._separate_bytes
         self._finish(e, narrowed(e, pixels, multipliers, pointers, channels))
@@ -117,18 +130,12 @@ class OutputStage:
                 store_part(e, ordered, 0, room, e.offset(pointer, part * 16 * PACKED))
 
     def _store_words(
-        self,
-        e: Emitter,
-        sums: Sequence[Value],
-        multipliers: Sequence[Value],
-        pointer: Value,
-        channels: int,
-        addends: Sequence[Value],
+        self, e: Emitter, words: Sequence[Value], pointers: Sequence[Value], channels: int
     ) -> None:
-        for index, total in enumerate(sums):
-            value = self._word(e, total, multipliers, index, addends)
+        vectors = len(words) // len(pointers)
+        for number, (pointer, index) in enumerate(product(pointers, range(vectors))):
             count = min(self.lanes, channels - index * self.lanes)
-            store_part(e, value, 0, count, e.offset(pointer, index * self.lanes * 4))
+            store_part(e, words[number], 0, count, e.offset(pointer, index * self.lanes * 4))
 
     def _word(
         self,
@@ -183,7 +190,7 @@ class OutputStage:
                 yield narrow, [Part(0, room, place, channel)]
 
     def _finish(self, e: Emitter, tile: Iterable[Finished]) -> None:
-        """Pass bytes through the epilogue, and store them or add them up for a mean."""
+        """Pass results through the epilogue, and store them or add them up for a mean."""
         summed: list[Finished] = []
         for results, parts in tile:
             if self.epilogue is not None:
@@ -255,7 +262,10 @@ def store_part(e: Emitter, vector: Value, start: int, count: int, pointer: Value
     while done < count:
         piece = 1 << ((count - done).bit_length() - 1)
         part = vector
-        if piece != vector.type.count:
+        if piece == 1:
+            # LLVM 22 fails an assertion for some vectors of one lane.
+            part = e.extract(vector, start + done)
+        elif piece != vector.type.count:
             part = e.shuffle(vector, None, [start + done + i for i in range(piece)])
         e.store(part, e.offset(pointer, done * size), align=1)
         done += piece

@@ -48,6 +48,7 @@ class AmxKernel(Kernel):
     uses_scales: ClassVar[bool] = False
     limits_live: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = True
+    passes_floats: ClassVar[bool] = True
     accumulates_mean: ClassVar[bool] = True
     fetches: ClassVar[bool] = False
 
@@ -65,6 +66,12 @@ class AmxKernel(Kernel):
         images, geometry = (NO_AXIS, geometry) if sink is None else apart(geometry, sink.images)
         emulated = emulates_amx(site.target)
         return AmxProduct(site.e, geometry, TILE, output, PAIR, images, store, emulated, self.fetches)
+
+
+def _stored(site: Site, geometry: Geometry) -> Geometry:
+    """A geometry with the strides of what is stored, whose elements an epilogue may make smaller."""
+    own = site["dest"].element_bytes
+    return geometry.with_results(own, own if site.epilogue is None else site.epilogue.element_bytes)
 
 
 def product_cycles(geometry: Geometry, costs: MatrixCosts) -> float:
@@ -120,7 +127,7 @@ class AmxConvolution(AmxKernel):
 
     def emit(self, site: Site) -> None:
         """Emit the product, image by image where the source is copied."""
-        geometry = amx_convolution_geometry(site.instruction)
+        geometry = _stored(site, amx_convolution_geometry(site.instruction))
         product = self.product(site, geometry)
         emit_over_images(site, geometry, pointers(site), product.emit_all)
 
@@ -143,7 +150,8 @@ class AmxFullyConnected(AmxKernel):
 
     def emit(self, site: Site) -> None:
         """Emit the product."""
-        self.product(site, amx_linear_geometry(site.instruction)).emit_all(pointers(site))
+        geometry = _stored(site, amx_linear_geometry(site.instruction))
+        self.product(site, geometry).emit_all(pointers(site))
 
 
 def _applies(instruction: Instruction, target: VectorTarget) -> bool:

@@ -121,8 +121,7 @@ class AmxProduct(ProductLoops):
         for (_, vector), register in sums.items():
             registers.load(register, self.e.offset(pointers.bias, vector * ROW_BYTES), 0)
         self._emit_steps(walk, results, sums, pointers, lines)
-        places = len(sums) * self.geometry.runs.total_steps
-        if places < results.chunks:
+        if len(self._work_places(results, sums)) * self.geometry.runs.total_steps < results.chunks:
             results.finish_pending()
         # Tile registers have no arithmetic but products; sums reach vector registers through memory.
         memory = results.next_sums()
@@ -145,7 +144,7 @@ class AmxProduct(ProductLoops):
         for the unit before, since vector registers are free while a tile is multiplied.
         """
         e, runs = self.e, self.geometry.runs
-        registers = Registers(e, self.emulated)
+        registers, places = Registers(e, self.emulated), self._work_places(results, sums)
         step_bytes = results.vectors * self.tile.weight_bytes
         apart = walk.apart * walk.over.src_stride
         with e.loop(0, runs.rows, name="row") as row, e.loop(0, runs.columns, name="column") as column:
@@ -164,4 +163,14 @@ class AmxProduct(ProductLoops):
                         place_of = e.offset(src, tile * apart)
                         registers.load(UNSIGNED + tile, place_of, walk.along.src_stride)
                     registers.multiply(register, UNSIGNED + tile, SIGNED + vector)
-                    results.finish_some()
+                    if register in places:
+                        results.finish_some()
+
+    def _work_places(self, results: Results, sums: dict[tuple[int, int], int]) -> list[int]:
+        """Registers behind whose multiplications in each step pending results are finished, if there are any.
+
+        As few as suffice, so that all steps have something to do beside them.
+        """
+        each = -(-results.chunks // self.geometry.runs.total_steps)
+        registers = list(sums.values())
+        return registers[-min(each, len(registers)) :]

@@ -20,6 +20,7 @@ SUMS_BYTES = PAIR * PAIR * TILE_BYTES
 STORE_BYTES = 2 * SUMS_BYTES
 """Bytes of working memory: sums of a unit, and of the one before."""
 WORD = 8
+EPILOGUE_VECTORS = 8
 POINTERS = ("dest", "multiplier", "addend", "row_scales")
 NEXT, HALF = len(POINTERS), len(POINTERS) + 1
 
@@ -52,9 +53,10 @@ class Results:
 
     @property
     def together(self) -> int:
-        """Rows that are finished together: as many as packs make bytes of."""
-        most = max(1, PACKED // self.vectors) if self.output.to_bytes else max(1, PAIR // self.vectors)
-        return min(most, self.rows)
+        """Rows that are finished together, a power of two."""
+        most = EPILOGUE_VECTORS if self.output.epilogue else PACKED if self.output.to_bytes else PAIR
+        wanted = min(max(1, most // self.vectors), self.rows)
+        return 1 << (wanted.bit_length() - 1)
 
     @property
     def chunks(self) -> int:
