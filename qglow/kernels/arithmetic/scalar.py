@@ -27,8 +27,8 @@ _INTEGER = {
 class VectorAlgebra(Algebra[Value]):
     """Algebra of LLVM values: float, i32 and i1 vectors with the lanes of `reals`, or scalars if it is one.
 
-    Every operation is one LLVM instruction without fast-math flags, so LLVM may not contract a product and
-    a sum into a fused multiply-add, which rounds once instead of twice.
+    Operations are LLVM instructions without fast-math flags, so LLVM may not contract a product and a sum
+    into a fused multiply-add, which rounds once instead of twice.
     """
 
     def __init__(self, e: Emitter, reals: Any) -> None:
@@ -48,6 +48,16 @@ class VectorAlgebra(Algebra[Value]):
     def on_reals(self, operation: RealOperation, a: Value, b: Value) -> Value:
         """Emit fadd, fsub, fmul or fdiv."""
         return getattr(self._b, _REAL[operation])(a, b)
+
+    def less_exact_product(self, x: Value, a: Value, b: float) -> Value:
+        """Emit a fused multiply-add where the target has one: a product that is exact is never rounded."""
+        if self._e.target.has_fma:
+            return self._e.intrinsic("llvm.fma", a, self.real(-b), x)
+        return super().less_exact_product(x, a, b)
+
+    def scaled(self, x: Value, whole: Value) -> Value | None:
+        """Emit the target's instruction, if it has one."""
+        return self._e.target.scaled_by_powers(self._e, x, whole)
 
     def sqrt(self, x: Value) -> Value:
         """Square root, which is one instruction on every target."""

@@ -205,6 +205,10 @@ class VectorTarget:
         wide = vec(I32, value.type.count)
         return e.call(f"llvm.lrint.{suffix(wide)}.{suffix(value.type)}", wide, [value])
 
+    def scaled_by_powers(self, e: Builder, values: Value, powers: Value) -> Value | None:
+        """Emit values times 2^powers (whole float32), rounded once; None where that is no instruction."""
+        return None
+
     def rescale_to_words(self, e: Builder, total: Value, multiplier: Value) -> Value:
         """Compute float32(total) * multiplier of int32, rounded as `round_to_words` does."""
         return self.round_to_words(e, e.b.fmul(e.b.sitofp(total, multiplier.type), multiplier))

@@ -1,13 +1,14 @@
 """Numbers whose operations an evaluator carries out: what scalar meanings are written with.
 
-Every operator and method here is exactly one operation: IEEE float32, rounded to nearest even, or int32 in
-two's complement. A product and the sum after it are two operations, never a fused one. Python numbers
-beside a Real or an Int are constants.
+Every operator is exactly one operation: IEEE float32, rounded to nearest even, or int32 in two's complement.
+A product and the sum after it are two operations, never a fused one. Methods that may be fewer operations in
+some evaluators give the same bits in all. Python numbers beside a Real or an Int are constants.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -35,6 +36,14 @@ class Algebra(ABC, Generic[V]):
     @abstractmethod
     def on_reals(self, operation: RealOperation, a: V, b: V) -> V:
         """A float32 sum, difference, product or quotient."""
+
+    def less_exact_product(self, x: V, a: V, b: float) -> V:
+        """x - a * b where float32 holds a * b, so that rounding it changes nothing."""
+        return self.on_reals("sub", x, self.on_reals("mul", a, self.real(b)))
+
+    def scaled(self, x: V, whole: V) -> V | None:
+        """x * 2^whole, rounded once, for a float32 without fraction; None where that is no operation."""
+        return None
 
     @abstractmethod
     def sqrt(self, x: V) -> V:
@@ -135,6 +144,15 @@ class Real:
     def equals(self, other: Real | float) -> Condition:
         """Whether two numbers are equal; zeros of both signs are, NaN is not."""
         return self._compared("==", other)
+
+    def less_exact_product(self, a: Real, b: float) -> Real:
+        """Subtract a * b, which float32 holds exactly: one rounding or two give the same bits."""
+        return Real(self.algebra, self.algebra.less_exact_product(self.value, a.value, b))
+
+    def scaled(self, whole: Real, otherwise: Callable[[], Real]) -> Real:
+        """Multiply with 2^whole, rounded once: by one operation, or by those of `otherwise`."""
+        value = self.algebra.scaled(self.value, whole.value)
+        return otherwise() if value is None else Real(self.algebra, value)
 
     def is_negative(self) -> Condition:
         """Whether it is below 0; neither -0.0 nor NaN is."""

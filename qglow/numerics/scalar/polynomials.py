@@ -99,32 +99,43 @@ def exp(x: Real) -> Real:
     x = select(x > EXP_HIGHEST, EXP_HIGHEST, x)
     shifted = x * LOG2_E + ROUND_MAGIC
     whole = shifted - ROUND_MAGIC
-    n = shifted.bits() - ROUND_MAGIC_BITS
-    # Two factors, because 2^n itself may be infinite or zero where the result is not.
-    half = n >> 1
-    y = _exp_of_rest(x, whole) * power_of_two(half)
-    return y * power_of_two(n - half)
+    y = _exp_of_rest(x, whole)
+
+    def by_two_factors() -> Real:
+        # 2^n itself may be infinite or zero where the result is not.
+        n = shifted.bits() - ROUND_MAGIC_BITS
+        half = n >> 1
+        return y * power_of_two(half) * power_of_two(n - half)
+
+    return y.scaled(whole, by_two_factors)
 
 
 def exp_of_negative(x: Real) -> Real:
     """e^x for x <= 0: the bits of `exp`, with fewer operations; underflow is gradual, NaN passes."""
     x = select(x < EXP_LOWEST, EXP_LOWEST, x)
     shifted = x * LOG2_E + ROUND_MAGIC
-    n = shifted.bits() - (ROUND_MAGIC_BITS - RAISED)
-    # First the result times 2^64, which is a normal number, so that the last product alone is rounded.
-    return _exp_of_rest(x, shifted - ROUND_MAGIC) * power_of_two(n) * TWO_TO_MINUS_64
+    whole = shifted - ROUND_MAGIC
+    y = _exp_of_rest(x, whole)
+
+    def raised() -> Real:
+        n = shifted.bits() - (ROUND_MAGIC_BITS - RAISED)
+        # First the result times 2^64, which is a normal number, so that the last product alone is rounded.
+        return y * power_of_two(n) * TWO_TO_MINUS_64
+
+    return y.scaled(whole, raised)
 
 
 def moderate_exp(x: Real) -> Real:
     """e^x for x between -87 and 88, where it is neither subnormal nor infinite: the bits of `exp`."""
     shifted = x * LOG2_E + ROUND_MAGIC
-    n = shifted.bits() - ROUND_MAGIC_BITS
-    return _exp_of_rest(x, shifted - ROUND_MAGIC) * power_of_two(n)
+    whole = shifted - ROUND_MAGIC
+    y = _exp_of_rest(x, whole)
+    return y.scaled(whole, lambda: y * power_of_two(shifted.bits() - ROUND_MAGIC_BITS))
 
 
 def _exp_of_rest(x: Real, whole: Real) -> Real:
     """e^(x - whole ln 2), for an integer `whole` with a rest of at most ln 2 / 2."""
-    r = x - whole * LN2_HIGH
+    r = x.less_exact_product(whole, LN2_HIGH)
     r = r - whole * LN2_LOW
     y = (r * r) * horner(r, EXP_COEFFICIENTS)
     return y + r + 1.0

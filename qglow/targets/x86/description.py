@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qglow.kernels.emit.builder import I8, I16, Builder, Index, Value, vec
+from llvmlite import ir
+
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Builder, Index, Value, scalar, vec
 from qglow.kernels.emit.target import OwnKernels, VectorTarget
 from qglow.targets.x86 import lookup, processor
 from qglow.targets.x86.amx import matrix_peak
@@ -21,6 +23,8 @@ PACKS = {
     4: ("llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packuswb.128"),
 }
 """Saturating packs to int16 and to unsigned bytes, by the number of int32 lanes of a register."""
+SCALED_LANES, CURRENT_ROUNDING = 16, 4
+"""Lanes of vscalefps, and what its intrinsic takes where MXCSR says how to round."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,20 @@ class X86Target(VectorTarget):
         """Narrow with packuswb, which works within 128 bits."""
         lanes = low.type.count
         return e.call(PACKS[lanes // 2][1], vec(I8, 2 * lanes), [low, high])
+
+    def scaled_by_powers(self, e: Builder, values: Value, powers: Value) -> Value | None:
+        """Multiply with vscalefps, register by register, where the target has it."""
+        lanes = values.type.count if isinstance(values.type, ir.VectorType) else 1
+        if not self.has("avx512f") or lanes % SCALED_LANES:
+            return None
+        part = vec(F32, SCALED_LANES)
+        every = [scalar(part, 0), ir.Constant(I16, -1), ir.Constant(I32, CURRENT_ROUNDING)]
+        found = []
+        for first in range(0, lanes, SCALED_LANES):
+            order = range(first, first + SCALED_LANES)
+            given = [x if lanes == SCALED_LANES else e.shuffle(x, None, order) for x in (values, powers)]
+            found.append(e.call("llvm.x86.avx512.mask.scalef.ps.512", part, [*given, *every]))
+        return e.concat(found)
 
     def look_up(self, e: Builder, index: Value, table: Value) -> Value:
         """Look up with the widest permute that the target has, or in the portable form."""

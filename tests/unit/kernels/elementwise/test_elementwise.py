@@ -202,6 +202,19 @@ def test_tables_are_looked_up_by_the_widest_permute_there_is(isa: str, permute: 
     assert found == {permute}
 
 
+@pytest.mark.parametrize(
+    ("isa", "fused", "scaled"),
+    [("generic", False, False), ("avx2", True, False), ("avx512vnni", True, True)],
+)
+def test_exp_takes_instructions_that_round_as_often(isa: str, fused: bool, scaled: bool) -> None:
+    builder = ProgramBuilder("exp")
+    src, dest = (builder.placeholder(name, float_type(400)) for name in ("src", "dest"))
+    builder.emit("op", FUNCTIONS["exp"](), dest, src)
+    code = emit_assembly(prepare(builder.finish(), isa), isa_by_name(isa))
+    assert bool(re.search("vfn?m(add|sub)", code)) == fused
+    assert ("vscalefps" in code) == scaled
+
+
 @pytest.mark.parametrize("isa, lanes", [("avx512vnni", 32), ("avx2", 16)])
 def test_functions_keep_two_registers_in_flight(isa: str, lanes: int) -> None:
     builder = ProgramBuilder("functions")

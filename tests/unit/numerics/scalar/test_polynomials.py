@@ -91,6 +91,12 @@ def test_exp_without_its_ends_has_the_same_bits() -> None:
     assert np.array_equal(evaluate(polynomials.moderate_exp, x), evaluate(polynomials.exp, x))
 
 
+def test_the_product_that_exp_subtracts_is_exact() -> None:
+    wholes = np.arange(-256, 257, dtype=np.float32)
+    products = wholes * np.float32(polynomials.LN2_HIGH)
+    np.testing.assert_array_equal(products, wholes.astype(np.float64) * polynomials.LN2_HIGH)
+
+
 def test_exp_of_what_is_not_positive_has_the_same_bits() -> None:
     patterns = np.arange(0, 0x7F800001, 601, dtype=np.uint32)
     x = np.concatenate([-patterns.view(np.float32), dense(-104, 0), dense(-104.1, -86.9), neighbours(-87.3)])
