@@ -266,6 +266,8 @@ def _numbered(
 def _elements(buffer: Buffer) -> object:
     """Key of a buffer's elements: equal for buffers that hold the same ones."""
     shape, layout = buffer.type.shape, buffer.layout
+    if buffer.is_contiguous:
+        return buffer.root, buffer.type.size, layout.offset
     strides = tuple(step for size, step in zip(shape, layout.strides, strict=True) if size != 1)
     return buffer.root, shape, layout.offset, strides
 
@@ -341,11 +343,14 @@ def _mean_memories(mean: Instruction, start: Value, target: VectorTarget) -> tup
 
 
 def _storing(instruction: Instruction, place: Buffer) -> Instruction:
-    """The instruction with its result, of its own type, stored in the elements of `place`, of equal shape."""
+    """The instruction with its result, of its own type, stored in the elements of `place`.
+
+    That has its shape, or its size and no gaps.
+    """
     dest = instruction.operand("dest")
     if same_place(dest, place):
         return instruction
-    offsets = (0,) * len(dest.type.shape)
+    offsets = (0,) * len(dest.type.shape) if dest.type.shape == place.type.shape else ()
     moved = Buffer(dest.name, dest.type, BufferKind.VIEW, base=place, offsets=offsets)
     return replace(instruction, buffers=tuple(moved if b is dest else b for b in instruction.buffers))
 

@@ -226,8 +226,10 @@ def changed_after(numbers: Mapping[str, int], names: Iterable[str]) -> dict[int,
 
 def same_place(one: Buffer, other: Buffer) -> bool:
     """Whether element i of both has the same address, for all i. Strides of axes of size 1 do not count."""
-    if one.root is not other.root or one.type.shape != other.type.shape:
-        return False
     first, second = one.layout, other.layout
+    if one.root is not other.root or first.offset != second.offset:
+        return False
+    if one.type.shape != other.type.shape:
+        return one.type.size == other.type.size and one.is_contiguous and other.is_contiguous
     steps = zip(one.type.shape, first.strides, second.strides, strict=True)
-    return first.offset == second.offset and all(size == 1 or a == b for size, a, b in steps)
+    return all(size == 1 or a == b for size, a, b in steps)

@@ -239,7 +239,8 @@ class _Verifier:
 def _verify_stacks(program: Program, where: str) -> None:
     """Check stacks: their instructions are adjacent, of one shape, and all but the first data-parallel.
 
-    The first may have an epilogue instead; then the last may be an operation that ends it.
+    The first may have an epilogue instead; then results of one size suffice, and the last may be an operation
+    that ends it.
     """
     seen: set[int] = set()
     previous: Instruction | None = None
@@ -260,14 +261,18 @@ def _verify_stacks(program: Program, where: str) -> None:
                 )
             if stack in seen and not continues:
                 raise VerificationError(f"{at}: stack {stack} is not in one piece")
-            if not ends and continues and previous is not None and _shape(previous) != _shape(instruction):
+            if continues and not ends and not _alike(previous, instruction, has_epilogue):
                 raise VerificationError(f"{at}: stack {stack} has several shapes")
             seen.add(stack)
         previous = instruction
 
 
-def _shape(instruction: Instruction) -> tuple[int, ...]:
-    return instruction.operand("dest").type.shape
+def _alike(one: Instruction | None, other: Instruction, has_epilogue: bool) -> bool:
+    """Whether results have one shape, or one size where they pass an epilogue."""
+    if one is None:
+        return True
+    first, second = (instruction.operand("dest").type for instruction in (one, other))
+    return first.size == second.size if has_epilogue else first.shape == second.shape
 
 
 def _verify_arena(program: Program, size: int, where: str) -> None:

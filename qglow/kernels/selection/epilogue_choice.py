@@ -156,6 +156,8 @@ def _goes_on(
     floats = _passes_floats(chain[0], target)
     if not _passes(value, value.type, floats) or not _passes(dest, value.type, floats):
         return False
+    if floats and instruction.live != chain[0].live:
+        return False  # what limits the product would not limit what follows
     if not any(isinstance(kernel, Elementwise) for kernel in elementwise_candidates(instruction, target)):
         return False
     if not any(same_place(value, buffer) for buffer in instruction.reads()):
@@ -168,10 +170,8 @@ def _fits(group: Sequence[Instruction], target: VectorTarget) -> bool:
 
     Besides the group's own results, followers may read tables, and operands with the strides of the results.
     """
-    made, floats = (
-        [member.operand("dest") for member in _elementwise(group)],
-        _passes_floats(group[0], target),
-    )
+    made = [member.operand("dest") for member in _elementwise(group)]
+    floats = _passes_floats(group[0], target)
     beside, place = _beside(group, target), result_place(group, target)
     if not all(_lies_like(buffer, place, made[0].type, floats) for buffer in beside):
         return False
@@ -217,6 +217,8 @@ def _lies_like(buffer: Buffer, place: Buffer, kind: TensorType, floats: bool) ->
     """Whether a buffer holds elements that may be passed, of this shape, with the strides of `place`."""
     if not _passes(buffer, kind, floats):
         return False
+    if buffer.type.shape != kind.shape or place.type.shape != kind.shape:
+        return buffer.is_contiguous and place.is_contiguous
     steps = zip(kind.shape, buffer.layout.strides, place.layout.strides, strict=True)
     return all(size == 1 or own == wanted for size, own, wanted in steps)
 
@@ -227,6 +229,10 @@ def _passes_floats(head: Instruction, target: VectorTarget) -> bool:
 
 
 def _passes(buffer: Buffer, kind: TensorType, floats: bool) -> bool:
-    """Whether elements are int8 activations, or with `floats` float32, of the same shape."""
+    """Whether elements are int8 activations of the same shape.
+
+    With `floats` they may be float32, and of another shape of equal size if they lie in one run.
+    """
+    in_one_run = floats and buffer.type.size == kind.size and buffer.is_contiguous
     passed = is_int8_activation(buffer.type) or (floats and buffer.type.is_float)
-    return passed and buffer.type.shape == kind.shape
+    return passed and (buffer.type.shape == kind.shape or in_one_run)

@@ -48,7 +48,7 @@ class Case:
     """A product of `rows` by `columns` with float results, and `follow` behind it.
 
     by_rows: whether rows have scales of their own, and columns addends. into_slice: whether the last result
-    is part of a wider one.
+    is part of a wider one. images: how many the rows are seen as behind the product, 0 for a plain matrix.
     """
 
     rows: int = 40
@@ -57,6 +57,7 @@ class Case:
     follow: Sequence[str] = ("gelu", "quantize")
     by_rows: bool = False
     into_slice: bool = False
+    images: int = 0
 
 
 def int8(shape: Shape, scale: float, zero_point: int) -> TensorType:
@@ -90,6 +91,9 @@ def build(case: Case) -> Program:
         ]
     value = builder.activation("value", floats(shape))
     builder.emit("product", FullyConnected(), value, *operands)
+    if case.images:
+        seen = floats((case.images, case.rows // case.images, case.columns))
+        value = builder.view("images", value, seen)
     return finished(builder, follow(builder, case.follow, value, rng), dest)
 
 
@@ -157,6 +161,9 @@ CASES = {
     "a gate": Case(follow=("silu", "mul"), by_rows=True),
     "floats beside bytes": Case(follow=("mul", "quantize")),
     "bytes behind bytes": Case(follow=("gelu", "quantize", "table", "add")),
+    "images": Case(images=2),
+    "a residual sum of images": Case(follow=("add",), images=1, by_rows=True),
+    "bytes behind a sum of images": Case(follow=("gelu", "add", "quantize", "add"), images=4),
     "one row": Case(rows=1),
     "one number": Case(1, 1, 1),
     "few steps": Case(rows=33, depth=20),
