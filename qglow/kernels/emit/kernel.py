@@ -84,6 +84,10 @@ class Epilogue(ABC):
         """Bytes of one element of what is stored."""
 
     @abstractmethod
+    def fetch(self, e: Emitter, pointer: Value, count: int) -> None:
+        """Emit prefetches of what belongs to `count` results that go to an address."""
+
+    @abstractmethod
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
         """Compute the vector to store from results, both as memory holds them; `parts` say where they go."""
 

@@ -16,6 +16,7 @@ from qglow.kernels.emit.builder import I64, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Epilogue, Kernel, MeanSink, Part, Site, kernel
 from qglow.kernels.emit.operand import Memory
+from qglow.kernels.emit.prefetch import fetch_early
 from qglow.kernels.emit.target import VectorTarget
 
 
@@ -74,12 +75,17 @@ class StackEpilogue(Epilogue):
         """Bytes of an element of the last member's result; of int8 without members."""
         return self.members[-1].memories["dest"].element_bytes if self.members else 1
 
+    def fetch(self, e: Emitter, pointer: Value, count: int) -> None:
+        """Emit prefetches of operands beside the results."""
+        for place in self.starts:
+            memory = self._memory(place)
+            lines = -(-count * memory.element_bytes // e.target.model.line_bytes)
+            fetch_early(e, self._place_of(e, place, memory, pointer), 0, lines, first_level=True)
+
     def apply(self, e: Emitter, results: Value, parts: Sequence[Part]) -> Value:
         """Apply all members in turn to values that stay in registers."""
-        lanes, beside_function = (
-            results.type.count,
-            any(is_chain(member.operation) for member in self.members),
-        )
+        lanes = results.type.count
+        beside_function = any(is_chain(member.operation) for member in self.members)
         held = {self.result: results}
         for member in self.members:
             values = {}
@@ -96,13 +102,24 @@ class StackEpilogue(Epilogue):
 
     def _load(self, e: Emitter, place: int, memory: Memory, lanes: int, parts: Sequence[Part]) -> Value:
         """Load the elements of an operand at the positions of the results; other lanes are 0."""
-        loaded, stored = scalar(vec(memory.element, lanes), 0), self.element_bytes
+        loaded = scalar(vec(memory.element, lanes), 0)
         for part in parts:
-            moved = e.b.sub(e.b.ptrtoint(part.pointer, I64), e.b.ptrtoint(self.start, I64))
-            if memory.element_bytes != stored:
-                moved = e.scaled(e.b.sdiv(moved, e.index(stored)), memory.element_bytes)
-            loaded = _load_part(e, loaded, part, e.offset(self.starts[place], moved), memory.element_bytes)
+            pointer = self._place_of(e, place, memory, part.pointer)
+            loaded = _load_part(e, loaded, part, pointer, memory.element_bytes)
         return loaded
+
+    def _place_of(self, e: Emitter, place: int, memory: Memory, pointer: Value) -> Value:
+        """Address of the elements of an operand that belong to the results at an address."""
+        stored = self.element_bytes
+        moved = e.b.sub(e.b.ptrtoint(pointer, I64), e.b.ptrtoint(self.start, I64))
+        if memory.element_bytes != stored:
+            moved = e.scaled(e.b.sdiv(moved, e.index(stored)), memory.element_bytes)
+        return e.offset(self.starts[place], moved)
+
+    def _memory(self, place: int) -> Memory:
+        """An operand by its place."""
+        found = ((m.memories[name], p) for m in self.members for name, p in m.places.items())
+        return next(memory for memory, own in found if own == place)
 
 
 def _load_part(e: Emitter, vector: Value, part: Part, pointer: Value, size: int) -> Value:

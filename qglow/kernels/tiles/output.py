@@ -16,6 +16,7 @@ from qglow.kernels.arithmetic.requantize import IntegerRange, clamp_float, emit_
 from qglow.kernels.emit.builder import F32, I8, I32, Number, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Epilogue, MeanSink, Part, Site
+from qglow.kernels.emit.prefetch import fetch_early
 
 PACKED = 4
 """Vectors of 32-bit results that become one vector of bytes."""
@@ -75,6 +76,13 @@ class OutputStage:
         if self.epilogue is not None:
             return self.epilogue.element_bytes
         return 1 if self.to_bytes else 4
+
+    def fetch(self, e: Emitter, pointer: Value, channels: int) -> None:
+        """Emit prefetches of what storing the results of a pixel will touch."""
+        lines = -(-channels * self.element_bytes // e.target.model.line_bytes)
+        fetch_early(e, pointer, 0, lines, first_level=True)
+        if self.epilogue is not None:
+            self.epilogue.fetch(e, pointer, channels)
 
     def emit(
         self,

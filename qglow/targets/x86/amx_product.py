@@ -61,7 +61,9 @@ class AmxProduct(ProductLoops):
         """
         walk = plan_walk(self.geometry)
         for block in self.blocks():
-            results = Results(self.e, walk, self.output, self.tile.lanes, block, self.store, pointers)
+            steps = self.geometry.runs.total_steps
+            given = (self.output, self.tile.lanes, block, self.store, pointers, steps)
+            results = Results(self.e, walk, *given)
             results.begin()
             lines, ahead = self._early_lines(walk, block)
             early = lines * self.e.target.model.line_bytes
@@ -155,6 +157,7 @@ class AmxProduct(ProductLoops):
                 number = e.plus(e.scaled(run, runs.steps), step)
                 weights = e.offset(pointers.weights, e.scaled(number, step_bytes))
                 fetch_early(e, weights, pointers.ahead, lines)
+                results.fetch_places(pointers, number)
                 for (tile, vector), register in sums.items():
                     if tile == 0:
                         place_of = e.offset(weights, vector * TILE_BYTES)

@@ -19,10 +19,13 @@ SUMS_BYTES = PAIR * PAIR * TILE_BYTES
 """Bytes of the sums of a unit."""
 STORE_BYTES = 2 * SUMS_BYTES
 """Bytes of working memory: sums of a unit, and of the one before."""
-WORD = 8
 EPILOGUE_VECTORS = 8
+"""Vectors that pass through an epilogue together: each waits for itself, and fewer take longer [measured]."""
+WORD = 8
 POINTERS = ("dest", "multiplier", "addend", "row_scales")
 NEXT, HALF = len(POINTERS), len(POINTERS) + 1
+"""Words of the state of pending results: their addresses, the next row to finish, and which half of the
+working memory is free."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Results:
     """Emitter of the results of units in `block`, whose sums are in memory at `store`.
 
     A row is what a unit has of one pixel; rows of the second tile follow those of the first. given: addresses
-    of the product.
+    of the product. steps: of a unit.
     """
 
     e: Emitter
@@ -40,6 +43,7 @@ class Results:
     block: Block
     store: Value
     given: Pointers
+    steps: int
 
     @property
     def vectors(self) -> int:
@@ -94,6 +98,22 @@ class Results:
             self._set(number, getattr(pointers, name))
         self._set(NEXT, e.index(0))
         self._set(HALF, e.b.sub(e.index(SUMS_BYTES), self._get(HALF)))
+
+    def fetch_places(self, pointers: Pointers, step: Index) -> None:
+        """Emit prefetches of where a unit's results will be stored, a few in each of its steps.
+
+        They are stored while the next unit is multiplied. Rows are too far apart for the processor to see
+        what comes, so that memory which was not used for long would be waited for. Units of many steps take
+        so long that it does not count [measured].
+        """
+        e, walk = self.e, self.walk
+        if self.output.mean_sink is not None or self.steps >= self.rows:
+            return
+        each = -(-self.rows // self.steps)
+        for number in range(each):
+            row = e.minimum(e.plus(e.scaled(step, each), number), self.rows - 1)
+            place = self._moved(row, walk.along.dest_stride, walk.apart * walk.over.dest_stride)
+            self.output.fetch(e, e.offset(pointers.dest, place), self.block.channels)
 
     def finish_some(self) -> None:
         """Emit one piece of the pending results, if any are left."""
