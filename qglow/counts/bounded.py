@@ -11,7 +11,7 @@ and what follows the live ones adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from qglow.counts.fillers import (
     PlacesFromEnd,
     ShiftedPlaces,
 )
+from qglow.counts.gathers import keep_row_strides, reshape_whole_gathers
+from qglow.counts.indices import counts_from_start
 from qglow.counts.means import divide_sums, reduce_windows
 from qglow.counts.merges import Merges
 from qglow.counts.reals import dequantize_changing
@@ -53,12 +55,14 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     divide_sums([entry.graph for entry in graphs])
     spread_numbers([entry.graph for entry in graphs])
     join_borders([entry.graph for entry in graphs])
+    reshape_whole_gathers([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
+    gathers = keep_row_strides([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs)
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):
             raise UnsupportedError(f"output '{value.name}' depends on sizes alone, and no node gives it")
-    work = _Work(samples)
+    work = _Work(samples, gathers)
     for node in list(samples.bound.nodes):
         work.convert(node)
     work.check_outputs()
@@ -85,7 +89,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
 class _Work:
     """The conversion of one graph, node by node."""
 
-    def __init__(self, samples: AlignedGraphs) -> None:
+    def __init__(self, samples: AlignedGraphs, gathers: Collection[Node]) -> None:
         self.graph = CountedGraph(samples)
         self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
@@ -94,7 +98,7 @@ class _Work:
         self._samples = samples
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
-        self._merges = Merges(samples, self.graph.counts)
+        self._merges = Merges(samples, self.graph.counts, gathers)
         self._filled: dict[Value, set[int]] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()
@@ -268,7 +272,7 @@ class _Work:
         """Count indices of an axis from its beginning."""
         value, indices = self._operand(node, 0), self._operand(node, 1)
         if indices.data is None:
-            if indices.name in self.computed:
+            if counts_from_start(indices, {*self.computed, *(filler.name for filler in self.graph.fillers)}):
                 return
             raise _dependent(node, f"indices along axis {axis} may count from the end")
         if (indices.data < 0).any():

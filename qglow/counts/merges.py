@@ -7,7 +7,7 @@ itself, until another reshape divides it into the same two axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from qglow.core.errors import UnsupportedError
@@ -30,9 +30,14 @@ class Merged:
 class Merges:
     """Knowledge of merged axes of values of the bound's graph."""
 
-    def __init__(self, samples: AlignedGraphs, counts: Callable[[Value], Counts]) -> None:
-        """Take counts of operands, of values that conversions added too."""
-        self._samples, self._counts = samples, counts
+    def __init__(
+        self, samples: AlignedGraphs, counts: Callable[[Value], Counts], gathers: Collection[Node]
+    ) -> None:
+        """Take counts of operands, of values that conversions added too.
+
+        gathers: nodes that read single places of a merged axis, where the bound has them.
+        """
+        self._samples, self._counts, self._gathers = samples, counts, gathers
         self._merged: dict[tuple[Value, int], Merged] = {}
 
     def is_merged(self, value: Value, axis: int) -> bool:
@@ -56,6 +61,8 @@ class Merges:
         value = node.inputs[index]
         assert value is not None, "the axis is that of an operand"
         merged = self._merged.get((value, axis))
+        if effect.chosen and node in self._gathers:
+            return
         if merged is None and effect.axis is not None and self._is_merge(node, value, axis):
             outer, inner = self._counts(value)[axis : axis + 2]
             merged = Merged(outer, inner, value.type.shape[axis + 1])

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from qglow.core.memory import require_more_memory
-from qglow.core.types import ElementType, Shape
+from qglow.core.types import Array, ElementType, Shape
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Add, Mul, Sub
 from qglow.graph.ops.logic import And, Compare, Whole
@@ -99,7 +99,7 @@ def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value
     if index.type.element is not ElementType.INT64:
         index = node.emit(Cast(to=ElementType.INT64), index, part=f"wide{part}")
     zero = node.part_constant("zero", np.array(0, np.int64))
-    size = node.part_constant("extent", np.array(extent, np.int64))
+    size = node.part_constant("extent", _number(extent, index))
     negative = node.emit(Compare(relation="less"), index, zero, part=f"negative{part}")
     turned = node.emit(Add(), index, size, part=f"turned{part}")
     return node.emit(Where(), negative, turned, index, part=f"front{part}")
@@ -108,5 +108,10 @@ def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value
 def _row(node: ImportNode, index: Value, stride: int, part: str) -> Value:
     if stride == 1:
         return index
-    step = node.part_constant("stride", np.array(stride, np.int64))
+    step = node.part_constant("stride", _number(stride, index))
     return node.emit(Mul(), index, step, part=f"row{part}")
+
+
+def _number(number: int, index: Value) -> Array:
+    """A number beside indices: of one axis where these have some, as sizes that a call tells are."""
+    return np.full((1,) * min(1, len(index.type.shape)), number, np.int64)

@@ -131,7 +131,7 @@ class ShapeConstants:
 
     def _found_parts(self, bounds: Sizes, open_ones: Sequence[str]) -> dict[str, TablePart]:
         """Parts for those constants of the file that all tried sizes show as parts of one table."""
-        tried = [(sizes, self.imported(sizes)) for sizes in _tried(bounds, open_ones)]
+        tried = [self._imported_at_least(sizes, bounds) for sizes in _tried(bounds, open_ones)]
         tables = list(self._tables(bounds))
         found = {}
         for name in self._imported:
@@ -145,6 +145,19 @@ class ShapeConstants:
             if part is not None:
                 found[name] = part
         return found
+
+    def _imported_at_least(self, sizes: Sizes, bounds: Sizes) -> tuple[Sizes, dict[str, Array]]:
+        """Sizes and their constants, imported for larger ones where the model does not take these.
+
+        A signal may be shorter than a window. Raises what `imported` raises for the bounds.
+        """
+        try:
+            return sizes, self.imported(sizes)
+        except QglowError:
+            larger = {name: min(2 * size, bounds[name]) for name, size in sizes.items()}
+            if larger == dict(sizes):
+                raise
+            return self._imported_at_least(larger, bounds)
 
     def _tables(self, bounds: Sizes) -> Iterator[dict[str, Array]]:
         """Constants of the largest sizes, and of those where one dimension stands for all of them."""

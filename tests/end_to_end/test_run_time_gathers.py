@@ -1,0 +1,142 @@
+"""Gathers whose places follow from sizes, in batches of sentences of any length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+import qglow
+from qglow.core.types import Array
+from tests.unit.importer.tiny import tiny_model
+
+node = helper.make_node
+BOUNDS = {"N": 8, "T": 16}
+SIZES = ((8, 16), (3, 5), (1, 9), (2, 1), (7, 16))
+NUMBERS = {
+    "zero": np.array(0),
+    "one": np.array(1),
+    "two": np.array(2),
+    "last": np.array([-1]),
+    "low": np.array(-1e4, np.float32),
+    "rows": np.array([-1, 6]),
+}
+
+
+def sizes(x: str) -> list[NodeProto]:
+    """Nodes that compute the sizes N and T of the first axes, and all numbers below N."""
+    return [
+        node("Shape", [x], ["sizes"]),
+        node("Gather", ["sizes", "zero"], ["n"]),
+        node("Gather", ["sizes", "one"], ["t"]),
+        node("Range", ["zero", "n", "one"], ["every"]),
+    ]
+
+
+MASK = [
+    *sizes("mask"),
+    node("Cast", ["mask"], ["seen"], to=TensorProto.BOOL),
+    node("Range", ["zero", "t", "one"], ["each"]),
+    node("Reshape", ["every", "column"], ["sentence"]),
+    node("Mul", ["sentence", "t"], ["first"]),
+    node("Add", ["each", "first"], ["place"]),
+    node("Flatten", ["seen"], ["flat"], axis=2),
+    node("Gather", ["flat", "place"], ["found"], axis=0),
+    node("Squeeze", ["found", "last"], ["shown"]),
+    node("Where", ["shown", "x", "low"], ["scores"]),
+    node("Softmax", ["scores"], ["y"], axis=-1),
+]
+"""Nodes that TorchScript's exporter writes for `mask[b, k]`: elements of the flattened mask at b * T + k."""
+LAST = [
+    *sizes("x"),
+    node("ReduceMax", ["x"], ["largest"], axes=[2], keepdims=0),
+    node("ArgMax", ["largest"], ["at"], axis=1, keepdims=0),
+]
+BY_TUPLES = [
+    *LAST,
+    node("Unsqueeze", ["every", "last"], ["firsts"]),
+    node("Unsqueeze", ["at", "last"], ["seconds"]),
+    node("Concat", ["firsts", "seconds"], ["tuples"], axis=-1),
+    node("GatherND", ["x", "tuples"], ["y"]),
+]
+BY_ROWS = [
+    *LAST,
+    node("Mul", ["every", "t"], ["starts"]),
+    node("Add", ["at", "starts"], ["place"]),
+    node("Reshape", ["x", "rows"], ["r"]),
+    node("Gather", ["r", "place"], ["y"], axis=0),
+]
+"""One token of each sentence, where data decide which, as CLIP and classifiers of decoders take it."""
+
+
+def model(nodes: list[NodeProto], inputs: dict[str, tuple[int | str, ...]]) -> qglow.Model:
+    numbers = {**NUMBERS, "column": np.array([-1, 1, 1, 1])}
+    made = tiny_model(nodes, inputs, ["y"], numbers, opset=17)
+    for value in made.graph.input:
+        if value.name == "mask":
+            value.type.tensor_type.elem_type = TensorProto.INT64
+    return qglow.load_model(made.SerializeToString())
+
+
+def test_a_padding_mask_is_read_element_by_element() -> None:
+    """Both numbers are bounded, and the tokens of a sentence are its own."""
+    source = model(MASK, {"x": ("N", 1, 1, "T"), "mask": ("N", "T")})
+    program, random = source.compile(bounds=BOUNDS), np.random.default_rng(0)
+    for batch, count in SIZES:
+        mask = (random.random((batch, count)) < 0.6).astype(np.int64)
+        mask[:, 0] = 1
+        given = {"x": random.normal(size=(batch, 1, 1, count)).astype(np.float32), "mask": mask}
+        scores = np.where(mask[:, None, None].astype(bool), given["x"], np.float32(-1e4))
+        wanted = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted /= wanted.sum(-1, keepdims=True)
+        np.testing.assert_allclose(program(given)["y"], wanted, rtol=1e-5, atol=1e-7)
+        assert program(given)["y"].tobytes() == source.compile()(given)["y"].tobytes()
+
+
+@pytest.mark.parametrize("nodes", [BY_TUPLES, BY_ROWS], ids=["tuples", "rows"])
+@pytest.mark.parametrize("bounds", [BOUNDS, {"N": 1, "T": 16}])
+def test_one_token_of_each_sentence(nodes: list[NodeProto], bounds: dict[str, int]) -> None:
+    program = model(nodes, {"x": ("N", "T", 6)}).compile(bounds=bounds)
+    for batch, count in SIZES:
+        if batch <= bounds["N"]:
+            x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+            wanted = x[np.arange(batch), x.max(2).argmax(1)]
+            np.testing.assert_array_equal(program({"x": x})["y"], wanted)
+
+
+def test_places_that_count_from_the_end_of_each_sentence() -> None:
+    """An index of -1 is the last token of the call, not of the bound."""
+    nodes = [
+        *sizes("x"),
+        node("Unsqueeze", ["every", "last"], ["firsts"]),
+        node("Unsqueeze", ["at", "last"], ["seconds"]),
+        node("Concat", ["firsts", "seconds"], ["tuples"], axis=-1),
+        node("GatherND", ["x", "tuples"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": ("N", "T", 6), "at": ("N",)}, ["y"], NUMBERS, opset=17)
+    made.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    program = qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    for batch, count in SIZES:
+        x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+        at: Array = np.where(np.arange(batch) % 2, -1, count - 1)
+        np.testing.assert_array_equal(program({"x": x, "at": at})["y"], x[:, -1])
+
+
+def test_constants_of_a_signal_that_is_longer_than_its_window() -> None:
+    """Sizes that are tried for constants begin where the window of the convolution fits."""
+    weights = {"w": np.random.default_rng(0).normal(size=(4, 1, 10)).astype(np.float32)}
+    nodes = [
+        node("Conv", ["x", "w"], ["frames"], strides=[5]),
+        node("Shape", ["frames"], ["sizes"]),
+        node("Gather", ["sizes", "two"], ["t"]),
+        node("Range", ["zero", "t", "one"], ["every"]),
+        node("Cast", ["every"], ["angles"], to=TensorProto.FLOAT),
+        node("Cos", ["angles"], ["factors"]),
+        node("Mul", ["frames", "factors"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": (1, 1, "samples")}, ["y"], weights | NUMBERS, opset=17)
+    source = qglow.load_model(made.SerializeToString())
+    program, own = source.compile(bounds={"samples": 400}), source.compile()
+    for samples in (10, 57, 399, 400):
+        x = np.random.default_rng(samples).normal(size=(1, 1, samples)).astype(np.float32)
+        assert program({"x": x})["y"].tobytes() == own({"x": x})["y"].tobytes(), samples
