@@ -94,6 +94,7 @@ class _Work:
         self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
         self.windows: dict[Count, None] = {}
+        self._not_negative: set[str] = set()
         self.own_inputs = set(samples.bound.inputs)
         self._samples = samples
         self._rests: dict[tuple[Value, int], Rest] = {}
@@ -234,6 +235,8 @@ class _Work:
                 raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
             arrays = self._samples.arrays(value)
             made = self.graph.replace_constant(value)
+            if all(np.all(array >= 0) for array in arrays):
+                self._not_negative.add(made.name)
             for axis in self.graph.counted(made):
                 self._rests[made, axis] = Rest.ZERO
             places = self._samples.first_number(value)
@@ -272,7 +275,7 @@ class _Work:
         """Count indices of an axis from its beginning."""
         value, indices = self._operand(node, 0), self._operand(node, 1)
         if indices.data is None:
-            if counts_from_start(indices, {*self.computed, *(filler.name for filler in self.graph.fillers)}):
+            if counts_from_start(indices, self._not_negative):
                 return
             raise _dependent(node, f"indices along axis {axis} may count from the end")
         if (indices.data < 0).any():

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qglow.core.types import Array
 from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.shape import Reshape
-from qglow.graph.rewriting import operand, producer_of
+from qglow.graph.rewriting import operand, private, producer_of
 
 
 def reshape_whole_gathers(graphs: Sequence[Graph]) -> None:
@@ -32,14 +31,10 @@ def reshape_whole_gathers(graphs: Sequence[Graph]) -> None:
 def _reads_all(node: Node) -> bool:
     if producer_of(node.outputs[0], Gather) is None:
         return False
-    shape, indices = operand(node, 0).type.shape, operand(node, 1).data
+    shape, indices = operand(node, 0).type.shape, operand(node, 1)
     effects = [node.operator.axis_effect(0, axis, node.input_types()) for axis in range(len(shape))]
     chosen = [size for size, effect in zip(shape, effects, strict=True) if effect is None or effect.chosen]
-    return indices is not None and chosen == [indices.size] and _ascends(indices)
-
-
-def _ascends(indices: Array) -> bool:
-    return np.array_equal(np.ravel(indices), np.arange(indices.size))
+    return chosen == [indices.type.size] and _is(indices, np.arange(indices.type.size))
 
 
 def _reshape(node: Node) -> None:
@@ -58,7 +53,8 @@ def keep_row_strides(graphs: Sequence[Graph]) -> set[Node]:
     """
     gathers = set()
     for twins in twins_of(graphs):
-        found = [starts for node in twins if (starts := _starts(node)) is not None]
+        pairs = zip(graphs, twins, strict=True)
+        found = [starts for graph, node in pairs if (starts := _starts(graph, node)) is not None]
         if len(found) < len(twins):
             continue
         kept = found[0].extent
@@ -79,15 +75,15 @@ class _Starts(NamedTuple):
     extent: int
 
 
-def _starts(node: Node) -> _Starts | None:
+def _starts(graph: Graph, node: Node) -> _Starts | None:
     """Operand from which a gather of rows of two axes gets the first of each outer place, if it is one.
 
-    That is `first * extent`, or a constant that has it for all places.
+    That is `first * extent`, or a constant that has it for all places. Nothing else may read what changes.
     """
     if producer_of(node.outputs[0], Gather) is None:
         return None
     merge, total = producer_of(operand(node, 0), Reshape), producer_of(operand(node, 1), Add)
-    if merge is None or total is None:
+    if merge is None or total is None or private(graph, total.output) is not None:
         return None
     (outer, *more), rows = operand(merge, 0).type.shape, merge.output.type.shape
     if not more or rows != (outer * more[0], *more[1:]):
@@ -95,7 +91,8 @@ def _starts(node: Node) -> _Starts | None:
     for index, part in enumerate(total.inputs):
         assert part is not None, "a sum has no optional operands"
         product = producer_of(part, Mul)
-        if product is not None and _is(operand(product, 1), [more[0]]):
+        alone = product is not None and private(graph, part) is None
+        if product is not None and alone and _is(operand(product, 1), [more[0]]):
             return _Starts(product, 1, more[0])
         if _is(part, np.arange(outer) * more[0]):
             return _Starts(total, index, more[0])

@@ -21,24 +21,33 @@ def counts_from_start(value: Value, known: Container[str]) -> bool:
 
     Places of the largest are such, and what is added up, multiplied and moved of such.
     """
+    seen, left = {value}, [value]
+    while left:
+        parts = _parts(left.pop(), known)
+        if parts is None:
+            return False
+        left += [part for part in dict.fromkeys(parts) if part not in seen]
+        seen.update(parts)
+    return True
+
+
+def _parts(value: Value, known: Container[str]) -> list[Value] | None:
+    """Values that must not be negative for one not to be; None where it may be negative whatever they are."""
     if value.data is not None:
-        return not np.any(value.data < 0)
+        return None if np.any(value.data < 0) else []
     if value.name in known or producer_of(value, ArgMax, ArgMin, TopKIndices) is not None:
-        return True
-    node = value.producer
-    chosen = producer_of(value, Where)
+        return []
+    node, chosen = value.producer, producer_of(value, Where)
     if node is None:
-        return False
-    if chosen is not None and _turns_negative_ones(chosen):
-        return True
-    parts = node.operator.elements_from(len(node.inputs))
+        return None
     if chosen is not None:
-        parts = (1, 2)
-    elif producer_of(value, Cast, Slice) is not None:
-        parts = (0,)
+        return [] if _turns_negative_ones(chosen) else [operand(node, 1), operand(node, 2)]
+    indices = node.operator.elements_from(len(node.inputs))
+    if producer_of(value, Cast, Slice) is not None:
+        indices = (0,)
     elif producer_of(value, Add, Mul) is not None:
-        parts = (0, 1)
-    return bool(parts) and all(counts_from_start(operand(node, index), known) for index in parts)
+        indices = (0, 1)
+    return [operand(node, index) for index in indices] or None
 
 
 def _turns_negative_ones(node: Node) -> bool:

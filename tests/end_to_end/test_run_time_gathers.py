@@ -7,6 +7,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 import qglow
+from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
 from tests.unit.importer.tiny import tiny_model
 
@@ -140,3 +141,40 @@ def test_constants_of_a_signal_that_is_longer_than_its_window() -> None:
     for samples in (10, 57, 399, 400):
         x = np.random.default_rng(samples).normal(size=(1, 1, samples)).astype(np.float32)
         assert program({"x": x})["y"].tobytes() == own({"x": x})["y"].tobytes(), samples
+
+
+def test_what_else_reads_the_first_rows_gets_those_of_the_call() -> None:
+    """Rows are refused where their places are an output too, rather than given for the bound."""
+    nodes = [*BY_ROWS, node("Identity", ["place"], ["places"])]
+    made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y", "places"], NUMBERS, opset=17)
+    made.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(UnsupportedError, match="combines the N by T places"):
+        qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+
+
+def test_computed_places_before_the_first_are_refused() -> None:
+    """Places from -T on would count from the end of the bound."""
+    nodes = [
+        *LAST,
+        node("Neg", ["t"], ["before"]),
+        node("Add", ["at", "before"], ["place"]),
+        node("Gather", ["x", "place"], ["y"], axis=1),
+    ]
+    source = model(nodes, {"x": (1, "T", 6)})
+    with pytest.raises(UnsupportedError, match="may count from the end"):
+        source.compile(bounds={"T": 16})
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_long_sums_of_places_are_followed_once(twice: bool) -> None:
+    """A thousand sums, each of the one before it, or of that twice."""
+    steps = [node("Add", [f"p{i}", f"p{i}" if twice else "zero"], [f"p{i + 1}"]) for i in range(1000)]
+    nodes = [
+        *LAST,
+        node("Mul", ["at", "zero"], ["p0"]),
+        *steps,
+        node("Gather", ["x", "p1000"], ["y"], axis=1),
+    ]
+    program = model(nodes, {"x": (1, "T", 6)}).compile(bounds={"T": 16})
+    x = np.random.default_rng(0).normal(size=(1, 5, 6)).astype(np.float32)
+    np.testing.assert_array_equal(program({"x": x})["y"], x[:, :1])
