@@ -251,10 +251,11 @@ def _numbered(
     places: list[dict[str, int]] = []
     for instruction, constants in zip(group, packed, strict=True):
         found = {}
+        size = instruction.operand("dest").type.size
         for spec, buffer in instruction.operands():
             if spec.name in constants:
                 continue
-            place = _elements(buffer)
+            place = _elements(buffer, size)
             if place not in numbers:
                 numbers[place] = len(buffers)
                 buffers.append(buffer)
@@ -263,10 +264,13 @@ def _numbered(
     return buffers, places
 
 
-def _elements(buffer: Buffer) -> object:
-    """Key of a buffer's elements: equal for buffers that hold the same ones."""
+def _elements(buffer: Buffer, size: int) -> object:
+    """Key of a buffer's elements for results of `size`: equal for buffers that give each result the same one.
+
+    Only buffers of that size may differ in shape: smaller ones are spread along the axes that they lack.
+    """
     shape, layout = buffer.type.shape, buffer.layout
-    if buffer.is_contiguous:
+    if buffer.is_contiguous and buffer.type.size == size:
         return buffer.root, buffer.type.size, layout.offset
     strides = tuple(step for size, step in zip(shape, layout.strides, strict=True) if size != 1)
     return buffer.root, shape, layout.offset, strides
