@@ -113,7 +113,9 @@ class _Work:
         """Raise UnsupportedError for an output whose live places are not together."""
         for value in self.graph.bound.outputs:
             if any(self._merges.is_merged(value, axis) for axis in range(len(value.type.shape))):
-                raise UnsupportedError(f"output '{value.name}' has rows of several bounded dimensions")
+                raise UnsupportedError(
+                    f"output '{value.name}' has rows of several dimensions, which are not together in a call"
+                )
 
     def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
         """Axes of each result whose places that are not live may be left out, the outermost first."""
@@ -123,7 +125,8 @@ class _Work:
         self._relied = self._reliance.spread(self._tells)
         found = {}
         for value, axes in self._reached.items():
-            idle = [axis for axis in sorted(axes) if (value, axis) not in self._relied]
+            counted = [axis for axis in self.graph.counted(value) if axis in axes]
+            idle = [axis for axis in counted if (value, axis) not in self._relied]
             if idle:
                 counts = self.graph.counts(value)
                 found[value.name] = tuple(LiveAxis(axis, self.graph.number(counts[axis])) for axis in idle)
@@ -213,11 +216,11 @@ class _Work:
         return following
 
     def _counted_operands(self, node: Node, joined: int | None) -> Iterator[tuple[int, Value, int]]:
-        """Operands with every axis of theirs that is counted, but for the one along which they are joined."""
+        """Operands with every axis that is counted or merged, but for the one along which they are joined."""
         for index, value in enumerate(node.inputs):
             if value is None or value.is_constant:
                 continue
-            for axis in self.graph.counted(value):
+            for axis in sorted({*self.graph.counted(value), *self._merges.axes(node, value)}):
                 if axis != joined:
                     yield index, value, axis
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -76,6 +77,15 @@ class Count:
     def times(self, factor: int) -> Count:
         """The count of as many places for each one."""
         return Count(tuple((term, own * factor) for term, own in self.terms), self.offset * factor)
+
+    def scaled(self, share: Fraction) -> Count | None:
+        """The count of as many places for each one; None where a factor would be no whole number."""
+        factors = [factor * share for _, factor in self.terms]
+        offset = self.offset * share
+        if any(number.denominator > 1 for number in (*factors, offset)):
+            return None
+        terms = zip((term for term, _ in self.terms), map(int, factors), strict=True)
+        return Count(tuple(terms), int(offset))
 
     def windows(self, added: int, stride: int) -> Count:
         """Windows that move by `stride` over as many places: `(count + added) // stride + 1`.

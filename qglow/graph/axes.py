@@ -16,13 +16,14 @@ class AxisEffect:
     `neutral` fills; None where the result has no such axis. neutral: the real number that stands for places
     that shall have no effect on others; None where no place affects another one. cuts: the result has some
     of the places, beginning with one that attributes state. chosen: the result has places whose indices are
-    the second operand.
+    the second operand. running: each place of the result depends on those before it too.
     """
 
     axis: int | None = None
     neutral: float | None = None
     cuts: bool = False
     chosen: bool = False
+    running: bool = False
     factor: int = 1
     added: int = -1
     stride: int = 1

@@ -206,7 +206,7 @@ COMBINED = "combines the N by T places along axis 0 of 'r'"
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("Reshape", ["x", "rows"], ["y"])], "output 'y' has rows of several bounded dimensions"),
+        ([node("Reshape", ["x", "rows"], ["y"])], "output 'y' has rows of several dimensions"),
         ([ROWS, node("ReduceSum", ["r", "zero"], ["y"], name="sum")], f"node 'sum' .*{COMBINED}"),
         ([ROWS, node("Softmax", ["r"], ["y"], axis=0, name="shares")], f"node 'shares' .*{COMBINED}"),
         (

@@ -174,10 +174,13 @@ def test_a_state_may_become_shorter(tmp_path: Path) -> None:
 
 
 def test_a_node_that_has_to_know_a_size_is_named(tmp_path: Path) -> None:
-    nodes = [node("Reshape", ["x", "all"], ["y"], name="merged")]
+    nodes = [
+        node("Reshape", ["x", "all"], ["r"], name="merged"),
+        node("Softmax", ["r"], ["y"], axis=0, name="shares"),
+    ]
     made = tiny_model(nodes, {"x": (1, 4, "T")}, ["y"], {"all": np.array([-1])})
     model = qglow.load_model(save(made, tmp_path))
-    with pytest.raises(UnsupportedError, match="node 'merged' .*it needs all T places along axis 2 of 'x'"):
+    with pytest.raises(UnsupportedError, match="node 'shares' .*the 4 by T places along axis 0 of 'r'"):
         model.compile(bounds={"T": 16})
 
 

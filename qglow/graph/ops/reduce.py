@@ -201,7 +201,7 @@ class CumSum(Operator):
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """The same axis; along its own, sums from the end begin with what is behind the live places."""
         own = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
-        return None if axis == own and self.reverse else AxisEffect(axis)
+        return None if axis == own and self.reverse else AxisEffect(axis, running=axis == own)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.reduce."""
