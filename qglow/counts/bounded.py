@@ -21,6 +21,7 @@ from qglow.counts.borders import join_borders
 from qglow.counts.bounded_form import BoundedGraph, ComputedConstant, GrownInput, LiveAxis
 from qglow.counts.count import Count, sum_of
 from qglow.counts.counted_graph import CountedGraph
+from qglow.counts.factors import compute_factors
 from qglow.counts.fillers import (
     CountedPlaces,
     JoinedPlaces,
@@ -53,6 +54,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     """
     reduce_windows([entry.graph for entry in graphs])
     divide_sums([entry.graph for entry in graphs])
+    compute_factors([entry.graph for entry in graphs])
     spread_numbers([entry.graph for entry in graphs])
     join_borders([entry.graph for entry in graphs])
     reshape_whole_gathers([entry.graph for entry in graphs])
@@ -244,7 +246,9 @@ class _Work:
                 self._rests[made, axis] = Rest.ZERO
             places = self._samples.first_number(value)
             if places is None:
-                self.computed[value.name] = ComputedConstant(made.type, self.graph.counts(made), arrays)
+                self.computed[value.name] = ComputedConstant(
+                    made.type, self.graph.counts(made), arrays, _reading(node)
+                )
             else:
                 (bound,), (count,) = made.type.shape, self.graph.counts(made)
                 kind = str(made.type.element.dtype)
@@ -416,6 +420,11 @@ def _has_factors(node: Node) -> bool:
     if operator.filters is not None or operator.standardizes:
         return False
     return operator.constants_axis(node.input_types()) is not None
+
+
+def _reading(node: Node) -> str:
+    """Words for a node and its result."""
+    return f"node '{node.name}' ({node.operator.name}), which computes '{node.outputs[0].name}',"
 
 
 def _dependent(node: Node, reason: str) -> UnsupportedError:

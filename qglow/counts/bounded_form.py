@@ -38,12 +38,13 @@ class LiveAxis:
 class ComputedConstant:
     """A constant that sizes change. kind: its type in the bound's graph. counts: those of its axes.
 
-    arrays: its data in each of the graphs that were given.
+    arrays: its data in each of the graphs that were given. reader: a node that reads it, in words.
     """
 
     kind: TensorType
     counts: Counts
     arrays: Sequence[Array]
+    reader: str
 
 
 @dataclass(frozen=True, eq=False)

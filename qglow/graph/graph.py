@@ -16,14 +16,20 @@ from qglow.host.tail import HostedTail
 
 
 class Value:
-    """A tensor in the graph. `uses` holds (node, operand index) pairs in order, kept by Node."""
+    """A tensor in the graph. `uses` holds (node, operand index) pairs in order, kept by Node.
 
-    __slots__ = ("_name", "data", "index", "producer", "type", "uses")
+    origin: what computed a constant of other constants, if that is remembered.
+    """
 
-    def __init__(self, name: str, kind: TensorType, data: Array | None = None) -> None:
+    __slots__ = ("_name", "data", "index", "origin", "producer", "type", "uses")
+
+    def __init__(
+        self, name: str, kind: TensorType, data: Array | None = None, origin: Origin | None = None
+    ) -> None:
         self._name = name
         self.type = kind
         self.data = data
+        self.origin = origin
         self.producer: Node | None = None
         self.index = 0
         self.uses: dict[tuple[Node, int], None] = {}
@@ -51,6 +57,16 @@ class Value:
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
+
+
+class Origin:
+    """The operator and the operands, constants of no graph, that a constant has all bits of its data from."""
+
+    __slots__ = ("inputs", "operator")
+
+    def __init__(self, operator: Operator, *inputs: Value) -> None:
+        self.operator = operator
+        self.inputs = tuple(Value(v.name, v.type, v.data, v.origin) for v in inputs)
 
 
 class Node:
@@ -311,7 +327,7 @@ class Graph:
 
         def twin(value: Value) -> Value:
             if value not in twins:
-                twins[value] = Value(value.name, value.type, value.data)
+                twins[value] = Value(value.name, value.type, value.data, value.origin)
             return twins[value]
 
         inputs = [twin(v) for v in self.inputs]

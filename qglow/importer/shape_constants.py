@@ -20,6 +20,12 @@ from qglow.importer.model import import_file
 from qglow.importer.operands import tensor_of
 
 
+def missing_tensors(place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> list[str]:
+    """Names that no tensor of a file has, and that are no float32 of one."""
+    known = tensor_names(load(place, kept))
+    return [name for name in names if name not in known and tensor_of(name) not in known]
+
+
 class ShapePart:
     """The part of a model that computes some tensors, to be imported for shapes of its inputs."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.passes import Refused
 from qglow.core.types import Array, Shape
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Origin, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Div, Mul, Sub
 from qglow.graph.ops.normalization import Affine
@@ -49,6 +49,7 @@ class ArithmeticToAffine(RewritePass):
             return Refused(f"%{addend.name} gives factors that are not finite")
         names = f"{node.name}.scale", f"{node.name}.shift"
         constants = [new_constant(graph, name, part) for name, part in zip(names, rounded, strict=True)]
+        constants[0].origin = _origin(operator, addend, rounded[0].size)
         change(node, Affine(lo=operator.lo, hi=operator.hi), [x, *constants])
         return f"{operator.name} with one value a channel becomes Affine"
 
@@ -69,6 +70,14 @@ def _operands(node: Node) -> tuple[Value, Value, bool] | None:
     if lhs.is_constant == rhs.is_constant:
         return None
     return (rhs, lhs, True) if lhs.is_constant else (lhs, rhs, False)
+
+
+def _origin(operator: Add | Sub | Mul | Div, addend: Value, channels: int) -> Origin | None:
+    """The float32 computation of the factors that a number gives; None for others."""
+    if operator.additive or addend.type.shape not in ((), (1,)) or not addend.type.is_float:
+        return None
+    ones = constant(f"{addend.name}.ones", np.ones(channels, np.float32))
+    return Origin(type(operator)(), ones, addend)  # without bounds
 
 
 def _factors(operator: Operator, vector: Array, is_left: bool) -> Factors:

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.passes import Refused
-from qglow.graph.graph import Graph, Node
+from qglow.graph.graph import Graph, Node, Origin
+from qglow.graph.ops.elementwise import Mul
 from qglow.graph.ops.normalization import Affine
 from qglow.graph.rewriting import Outcome, RewritePass, fuse, new_constant, operand, private, producer_of
 from qglow.passes.fold_batchnorm import channel_factors
@@ -44,6 +45,9 @@ class JoinAffine(RewritePass):
             return Refused("the joined factors are not finite")
         names = f"{inner.name}.scale.joined", f"{inner.name}.shift.joined"
         constants = [new_constant(graph, name, part) for name, part in zip(names, (r, t), strict=True)]
+        scales = operand(inner, 1), operand(node, 1)
+        if any(scale.origin is not None for scale in scales):
+            constants[0].origin = Origin(Mul(), *scales)  # the float64 product is exact
         fuse(graph, inner, node, node.operator, [operand(inner, 0), *constants])
         return f"joined with Affine '{inner.name}'"
 

@@ -78,7 +78,17 @@ class ShapeConstants:
         except UnsupportedError:
             self._table_parts = self._shown_parts(sizes)
             names = [name for name in names if name not in self._table_parts]
-            return ShapePart(place, names, kept, values) if names else None, names
+            try:
+                return ShapePart(place, names, kept, values) if names else None, names
+            except UnsupportedError as error:
+                raise UnsupportedError(f"{self._reader(place, names, kept)}: {error}") from error
+
+    def _reader(self, place: ModelPlace, names: Sequence[str], kept: KeptImports | None) -> str:
+        """Words for the node that reads the first constant which the file has no tensor for."""
+        from qglow.importer import missing_tensors  # needs onnx
+
+        first = next(iter(missing_tensors(place, names, kept)), names[0])
+        return f"{self._constants[first].reader} cannot have a run-time size"
 
     def _shown_parts(self, sizes: Sequence[Sizes]) -> dict[str, TablePart]:
         """Parts of constants of the bound that show those of all other sizes."""
