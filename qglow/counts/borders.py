@@ -8,29 +8,30 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.counts.twins import twins_of
-from qglow.graph.graph import Graph, Node, constant
+from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.shape import Concat
 from qglow.graph.rewriting import operand
 from qglow.graph.traits import AxisBorder
 from qglow.numerics.quantize import quantize_by
 
 
-def join_borders(graphs: Sequence[Graph]) -> None:
+def join_borders(graphs: Sequence[Graph]) -> set[Value]:
     """Turn a border along one axis into an operand of Concat, where sizes decide the extent of that axis.
 
-    graphs: the same model in several sizes, all of which are changed alike. The border then lies behind the
-    live places, wherever these end. A shift of tokens by one, as in MobileBERT, is a slice and such a border.
+    graphs: the same model in several sizes, the bound first, all of which are changed alike. Returns borders
+    of the bound, constants of one number. The border then lies behind the live places, wherever these end. A
+    shift of tokens by one, as in MobileBERT, is a slice and such a border.
     """
+    made: set[Value] = set()
     for twins in twins_of(graphs):
         borders = {_border(node) for node in twins}
         border = borders.pop()
         if borders or border is None:
             continue
-        shapes = [node.output.type.shape for node in twins]
-        beside = {(*shape[: border.axis], *shape[border.axis + 1 :]) for shape in shapes}
-        if len(set(shapes)) > 1 and len(beside) == 1:
-            for graph, node in zip(graphs, twins, strict=True):
-                _join(graph, node, border)
+        if len({node.output.type.shape[border.axis] for node in twins}) > 1:
+            added = [_join(graph, node, border) for graph, node in zip(graphs, twins, strict=True)]
+            made.update(added[0])
+    return made
 
 
 def _border(node: Node) -> AxisBorder | None:
@@ -40,16 +41,21 @@ def _border(node: Node) -> AxisBorder | None:
     return node.operator.axis_border if alike else None
 
 
-def _join(graph: Graph, node: Node, border: AxisBorder) -> None:
+def _join(graph: Graph, node: Node, border: AxisBorder) -> list[Value]:
     x = operand(node, 0)
-    parts = [x]
-    for part, extent in (("before", border.before), ("behind", border.behind)):
-        if extent:
-            shape = (*x.type.shape[: border.axis], extent, *x.type.shape[border.axis + 1 :])
-            name = graph.unique_name(f"{node.name}__{part}")
-            added = constant(name, _filled(node, border.value, shape), x.type.quantization)
-            parts = [added, x] if part == "before" else [*parts, added]
-    node.operator, node.inputs = Concat(border.axis), tuple(parts)
+    before, behind = (
+        [_border_of(graph, node, border, part, extent)] if extent else []
+        for part, extent in (("before", border.before), ("behind", border.behind))
+    )
+    node.operator, node.inputs = Concat(border.axis), (*before, x, *behind)
+    return [*before, *behind]
+
+
+def _border_of(graph: Graph, node: Node, border: AxisBorder, part: str, extent: int) -> Value:
+    kind = operand(node, 0).type
+    shape = (*kind.shape[: border.axis], extent, *kind.shape[border.axis + 1 :])
+    data = _filled(node, border.value, shape)
+    return constant(graph.unique_name(f"{node.name}__{part}"), data, kind.quantization)
 
 
 def _filled(node: Node, value: float, shape: Sequence[int]) -> Array:

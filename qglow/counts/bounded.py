@@ -10,7 +10,6 @@ and what follows the live ones adds nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -33,8 +32,9 @@ from qglow.counts.indices import counts_from_start
 from qglow.counts.means import divide_sums, reduce_windows
 from qglow.counts.merges import Merges
 from qglow.counts.reals import dequantize_changing
+from qglow.counts.refusals import dependent, reading
 from qglow.counts.reliance import Place, Reliance
-from qglow.counts.rest import Rest, at_least, rest_of
+from qglow.counts.rest import Rest, at_least, neutral_element, of_border, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
 from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
@@ -42,7 +42,6 @@ from qglow.graph.graph import Node, Value, constant
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
-from qglow.numerics.quantize import quantize_by
 
 
 def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
@@ -56,7 +55,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     divide_sums([entry.graph for entry in graphs])
     compute_factors([entry.graph for entry in graphs])
     spread_numbers([entry.graph for entry in graphs])
-    join_borders([entry.graph for entry in graphs])
+    borders = join_borders([entry.graph for entry in graphs])
     reshape_whole_gathers([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
     gathers = keep_row_strides([entry.graph for entry in graphs])
@@ -64,7 +63,7 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):
             raise UnsupportedError(f"output '{value.name}' depends on sizes alone, and no node gives it")
-    work = _Work(samples, gathers)
+    work = _Work(samples, gathers, borders)
     for node in list(samples.bound.nodes):
         work.convert(node)
     work.check_outputs()
@@ -91,14 +90,14 @@ def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
 class _Work:
     """The conversion of one graph, node by node."""
 
-    def __init__(self, samples: AlignedGraphs, gathers: Collection[Node]) -> None:
+    def __init__(self, samples: AlignedGraphs, gathers: Collection[Node], borders: set[Value]) -> None:
         self.graph = CountedGraph(samples)
         self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
         self.windows: dict[Count, None] = {}
         self._not_negative: set[str] = set()
         self.own_inputs = set(samples.bound.inputs)
-        self._samples = samples
+        self._samples, self._borders = samples, borders
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
         self._merges = Merges(samples, self.graph.counts, gathers)
@@ -155,11 +154,12 @@ class _Work:
         cuts = self._cuts(node)
         states = node.operator.states_shape or node.operator.follows_shape
         if self._samples.attributes_change(node) and not (cuts or states):
-            raise _dependent(node, "its attributes are others for other sizes")
+            raise dependent(node, "its attributes are others for other sizes")
         present = [value for value in node.inputs if value is not None]
         if joined is not None and any(self._merges.is_merged(value, joined) for value in present):
-            raise _dependent(node, "it joins rows of several dimensions")
+            raise dependent(node, "it joins rows of several dimensions")
         self._note_sizes(node, joined)
+        beside = min((of_border(v) for v in present if v in self._borders), default=Rest.ZERO)
         reached: dict[int, Rest] = {}
         sources: dict[int, list[Place]] = {}
         wanted: list[tuple[int, int, float]] = []
@@ -171,7 +171,7 @@ class _Work:
                 wanted.append((index, axis, effect.neutral))
             if effect.axis is not None:
                 rest = rest_of(node, index, self._rest(value, axis), effect.neutral, effect.axis)
-                reached[effect.axis] = min(reached.get(effect.axis, rest), rest)
+                reached[effect.axis] = min(reached.get(effect.axis, beside), rest)
                 sources.setdefault(effect.axis, []).append((value, axis))
         for index, axis, neutral in self._needed(node, wanted):
             self._mask(node, index, axis, neutral)
@@ -181,7 +181,7 @@ class _Work:
         for value in node.outputs:
             for axis in self.graph.counted(value):
                 if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
-                    raise _dependent(
+                    raise dependent(
                         node, f"axis {axis} of its result grows with {self.graph.counts(value)[axis]}"
                     )
                 self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
@@ -234,10 +234,10 @@ class _Work:
         for value in dict.fromkeys(node.inputs):
             if value is None or not value.is_constant or not self._samples.changes(value):
                 continue
-            if _has_factors(node) and self._samples.repeats(value):
+            if value in self._borders or (_has_factors(node) and self._samples.repeats(value)):
                 continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
-                raise _dependent(node, f"its weights '{value.name}' are others for other sizes")
+                raise dependent(node, f"its weights '{value.name}' are others for other sizes")
             arrays = self._samples.arrays(value)
             made = self.graph.replace_constant(value)
             if all(np.all(array >= 0) for array in arrays):
@@ -247,7 +247,7 @@ class _Work:
             places = self._samples.first_number(value)
             if places is None:
                 self.computed[value.name] = ComputedConstant(
-                    made.type, self.graph.counts(made), arrays, _reading(node)
+                    made.type, self.graph.counts(made), arrays, reading(node)
                 )
             else:
                 (bound,), (count,) = made.type.shape, self.graph.counts(made)
@@ -269,7 +269,7 @@ class _Work:
     def _shift(self, node: Node, axis: int) -> None:
         first, value = self._samples.first_place(node, axis), self._operand(node, 0)
         if first is None:
-            raise _dependent(node, f"the part along axis {axis} begins at no sum of dimensions")
+            raise dependent(node, f"the part along axis {axis} begins at no sum of dimensions")
         if first.is_constant:
             return
         extent = value.type.shape[axis]
@@ -284,7 +284,7 @@ class _Work:
         if indices.data is None:
             if counts_from_start(indices, self._not_negative):
                 return
-            raise _dependent(node, f"indices along axis {axis} may count from the end")
+            raise dependent(node, f"indices along axis {axis} may count from the end")
         if (indices.data < 0).any():
             made = self.graph.add_input(f"{indices.name}__from_end", indices.type)
             self.graph.fillers.append(PlacesFromEnd(made.name, indices.data, self.graph.counts(value)[axis]))
@@ -298,13 +298,13 @@ class _Work:
             effect = AxisEffect(axis)
         count = self.graph.counts(value)[axis]
         if effect is None:
-            raise _dependent(node, f"it needs all {count} places along axis {axis} of '{value.name}'")
+            raise dependent(node, f"it needs all {count} places along axis {axis} of '{value.name}'")
         if (
             effect.axis is not None
             and not effect.cuts
             and self.graph.counts(node.output)[effect.axis] != self._following(node, value, axis, effect)
         ):
-            raise _dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
+            raise dependent(node, f"axis {effect.axis} of its result does not grow as '{value.name}' does")
         return effect
 
     def _has_one_factor(self, node: Node) -> bool:
@@ -352,17 +352,10 @@ class _Work:
         if key not in self._masked:
             quantization = value.type.quantization
             if quantization is not None and node.operator.distributes_along(node.input_types()) is not None:
-                raise _dependent(node, "int8 scores have no number that stands for minus infinity")
-            number = np.full((1,) * len(value.type.shape), neutral, np.float32)
-            if quantization is not None:
-                data = quantize_by(number, quantization)
-            elif math.isinf(neutral) and not value.type.is_float:
-                if not np.issubdtype(value.type.element.dtype, np.integer):
-                    raise _dependent(node, f"'{value.name}' has no element without effect")
-                known = np.iinfo(value.type.element.dtype)
-                data = np.full(number.shape, known.min if neutral < 0 else known.max, known.dtype)
-            else:
-                data = number.astype(value.type.element.dtype)
+                raise dependent(node, "int8 scores have no number that stands for minus infinity")
+            data = neutral_element(value.type, neutral)
+            if data is None:
+                raise dependent(node, f"'{value.name}' has no element without effect")
             other = constant(self.graph.bound.unique_name(f"{value.name}__neutral"), data, quantization)
             live = self.graph.live_places(
                 self.graph.counts(value)[axis], value.type.shape[axis], len(value.type.shape) - axis
@@ -420,14 +413,3 @@ def _has_factors(node: Node) -> bool:
     if operator.filters is not None or operator.standardizes:
         return False
     return operator.constants_axis(node.input_types()) is not None
-
-
-def _reading(node: Node) -> str:
-    """Words for a node and its result."""
-    return f"node '{node.name}' ({node.operator.name}), which computes '{node.outputs[0].name}',"
-
-
-def _dependent(node: Node, reason: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"node '{node.name}' ({node.operator.name}) cannot have a run-time size: {reason}"
-    )

@@ -17,6 +17,7 @@ from qglow.core.errors import UnsupportedError
 from qglow.core.types import Shape
 from qglow.counts.count import Count
 from qglow.counts.counted_graph import Counts
+from qglow.counts.refusals import dependent
 from qglow.counts.samples import AlignedGraphs
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Node, Value
@@ -109,10 +110,7 @@ class Merges:
     def _combined(self, node: Node, value: Value, axis: int) -> UnsupportedError:
         merged = self._merged.get((value, axis))
         places = "" if merged is None else f" {merged.outer} by {merged.inner}"
-        return UnsupportedError(
-            f"node '{node.name}' ({node.operator.name}) cannot have a run-time size: it combines the{places} "
-            f"places along axis {axis} of '{value.name}'"
-        )
+        return dependent(node, f"it combines the{places} places along axis {axis} of '{value.name}'")
 
     def _inner(self, value: Value, axis: int) -> int | None:
         """The first axis behind one that is counted or merged."""

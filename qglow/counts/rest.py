@@ -7,8 +7,10 @@ from enum import IntEnum
 
 import numpy as np
 
+from qglow.core.types import Array, TensorType
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Node, Value
+from qglow.numerics.quantize import quantize_by
 
 CHOSEN = AxisEffect(chosen=True)
 """Places of the first operand that the second one chooses."""
@@ -25,6 +27,28 @@ class Rest(IntEnum):
 def at_least(value: Value, rest: Rest) -> Rest:
     """Return `rest` or more, where a value's type tells more: all integers are finite."""
     return max(rest, Rest.FINITE) if value.type.is_quantized or not value.type.is_float else rest
+
+
+def of_border(value: Value) -> Rest:
+    """Return what a constant of one number has beside live places of other operands, and behind them."""
+    data = value.data
+    assert data is not None, "borders are constants"
+    if not value.type.is_quantized and not np.any(data):
+        return Rest.ZERO
+    return Rest.FINITE if bool(np.isfinite(data).all()) else Rest.ANY
+
+
+def neutral_element(kind: TensorType, neutral: float) -> Array | None:
+    """The element [1, ...] of a type that stands for a number or an infinity; None where there is none."""
+    number = np.full((1,) * len(kind.shape), neutral, np.float32)
+    if kind.quantization is not None:
+        return quantize_by(number, kind.quantization)
+    if math.isinf(neutral) and not kind.is_float:
+        if not np.issubdtype(kind.element.dtype, np.integer):
+            return None
+        known = np.iinfo(kind.element.dtype)
+        return np.full(number.shape, known.min if neutral < 0 else known.max, known.dtype)
+    return number.astype(kind.element.dtype)
 
 
 def rest_of(node: Node, index: int, operand: Rest, neutral: float | None, axis: int) -> Rest:

@@ -245,8 +245,12 @@ def test_convolutions_along_a_size_that_stays(kind: str, isa: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["float", "int8"])
-def test_tokens_are_shifted_by_one(kind: str, tmp_path: Path) -> None:
-    """Neighbours of each token, zeros beyond the ends, as MobileBERT joins them, and a longer border."""
+@pytest.mark.parametrize("batch", [1, 8])
+def test_tokens_are_shifted_by_one(batch: int, kind: str, tmp_path: Path) -> None:
+    """Neighbours of each token, zeros beyond the ends, as MobileBERT joins them, and a longer border.
+
+    Borders of sentences that are not there count in no sum over the batch.
+    """
     nodes = [
         node("Relu", ["x"], ["each"]),
         node("Slice", ["each", "one", "most", "one"], ["rest"]),
@@ -255,24 +259,28 @@ def test_tokens_are_shifted_by_one(kind: str, tmp_path: Path) -> None:
         node("Pad", ["first", "before"], ["last"]),
         node("Concat", ["next", "each", "last"], ["joined"], axis=2),
         node("MatMul", ["joined", "w"], ["y"]),
-        node("Pad", ["each", "around", "value"], ["wide"]),
+        node("Pad", ["x", "around", "value"], ["wide"]),
         node("ReduceSum", ["wide", "one"], ["z"], keepdims=0),
+        node("ReduceSum", ["wide", "zero"], ["all"], keepdims=1),
+        node("Sub", ["wide", "all"], ["less"]),
+        node("ReduceSum", ["next", "zero"], ["nexts"], keepdims=1),
     ]
+    outputs = ["y", "z", "less", "nexts"]
     constants = {"one": np.array([1]), "zero": np.array([0]), "most": np.array([10**6])}
     constants |= {"but_one": np.array([-1]), "behind": np.array([0, 0, 0, 0, 1, 0])}
     constants |= {"before": np.array([0, 1, 0, 0, 0, 0]), "around": np.array([0, 2, 0, 0, 3, 0])}
     random = np.random.default_rng(0)
     weights = {"w": random.normal(size=(12, 5)).astype(np.float32), "value": np.array(0.5, np.float32)}
-    made = tiny_model(nodes, {"x": (1, "T", 4)}, ["y", "z"], constants | weights, opset=17)
+    made = tiny_model(nodes, {"x": ("N", "T", 4)}, outputs, constants | weights, opset=17)
     loaded = qglow.load_model(save(made, tmp_path))
     model: qglow.Model | qglow.QuantizedModel = loaded
     if kind == "int8":
         data = [{"x": random.normal(size=(1, 13, 4)).astype(np.float32)} for _ in range(8)]
         model = loaded.quantize(loaded.profile(data), repair=False, check=False)
-    bounded, own = model.compile(bounds={"T": 16}), model.compile()
-    for count in (1, 2, 9, 16):
-        inputs = {"x": random.normal(size=(1, count, 4)).astype(np.float32)}
-        assert same(bounded(inputs), own(inputs)), count
+    bounded, own = model.compile(bounds={"N": batch, "T": 16}), model.compile()
+    for images, count in ((8, 16), (1, 1), (3, 9), (8, 1), (2, 16), (5, 2), (1, 15)):
+        inputs = {"x": random.normal(size=(min(images, batch), count, 4)).astype(np.float32)}
+        assert same(bounded(inputs), own(inputs)), (images, count)
 
 
 def test_slices_without_elements(tmp_path: Path) -> None:
