@@ -15,6 +15,7 @@ from qglow.counts.plain import (
     sizes_from_plain,
 )
 from qglow.counts.samples import SizedGraph
+from qglow.counts.small import SmallConstants
 from qglow.counts.twins import twins_of
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "LiveAxis",
     "LivePlaces",
     "SizedGraph",
+    "SmallConstants",
     "bounded_graph",
     "count_from_plain",
     "count_to_plain",

@@ -36,6 +36,7 @@ from qglow.counts.refusals import dependent, reading
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, neutral_element, of_border, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
+from qglow.counts.small import SmallConstants
 from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Node, Value, constant
@@ -44,22 +45,22 @@ from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
 
 
-def bounded_graph(graphs: Sequence[SizedGraph]) -> BoundedGraph:
+def bounded_graph(graphs: Sequence[SizedGraph], small: SmallConstants | None = None) -> BoundedGraph:
     """The graph for all sizes up to those of the first entry, whose graph is changed.
 
     graphs: the same model in several sizes: one more than there are dimensions, affinely independent ones,
-    and a further one, which the others have to explain. Raises UnsupportedError that names the node that
-    depends on how many places there are.
+    and a further one, which the others have to explain. small: constants of far smaller sizes. Raises
+    UnsupportedError that names the node that depends on how many places there are.
     """
     reduce_windows([entry.graph for entry in graphs])
     divide_sums([entry.graph for entry in graphs])
     compute_factors([entry.graph for entry in graphs])
-    spread_numbers([entry.graph for entry in graphs])
+    spread_numbers([entry.graph for entry in graphs], small)
     borders = join_borders([entry.graph for entry in graphs])
     reshape_whole_gathers([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
     gathers = keep_row_strides([entry.graph for entry in graphs])
-    samples = AlignedGraphs(graphs)
+    samples = AlignedGraphs(graphs, small)
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):
             raise UnsupportedError(f"output '{value.name}' depends on sizes alone, and no node gives it")
@@ -180,6 +181,7 @@ class _Work:
             self._summed[node.output] = self.graph.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
         for value in node.outputs:
             for axis in self.graph.counted(value):
+                self._require(self.graph.counts(value)[axis])
                 if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
                     raise dependent(
                         node, f"axis {axis} of its result grows with {self.graph.counts(value)[axis]}"
@@ -266,10 +268,19 @@ class _Work:
             self._shift(node, axis)
         return True
 
+    def _require(self, count: Count) -> None:
+        """Note that no call may have a number of places below 0."""
+        if count.may_be_negative:
+            self.windows[Count(count.terms, count.offset + 1)] = None
+
     def _shift(self, node: Node, axis: int) -> None:
         first, value = self._samples.first_place(node, axis), self._operand(node, 0)
-        if first is None:
-            raise dependent(node, f"the part along axis {axis} begins at no sum of dimensions")
+        end = None if first is None else self._samples.end_place(node, axis, first)
+        if first is None or end is None:
+            raise dependent(node, f"the part along axis {axis} begins or ends at no sum of dimensions")
+        # A part of a smaller tensor would begin at its first place, and end at its last one.
+        self._require(first)
+        self._require(sum_of([self.graph.counts(value)[axis], end.times(-1)]))
         if first.is_constant:
             return
         extent = value.type.shape[axis]

@@ -57,7 +57,8 @@ class BoundedGraph:
     which places that are not live need not be computed, since nothing relies on what they hold; loose: inputs
     of which the same is true. summed: sums
     of products of which only the first terms matter, and the input with their number, int64 [1]. windows:
-    how many places windows have, which is at least one in a call.
+    numbers of which each is at least one in a call: places of windows, and one more than those that a slice
+    leaves out.
     """
 
     graph: Graph

@@ -67,6 +67,14 @@ class Count:
         inner = (term.count.dimensions if isinstance(term, Quotient) else {term} for term, _ in self.terms)
         return frozenset().union(*inner)
 
+    @property
+    def may_be_negative(self) -> bool:
+        """Whether some sizes of the dimensions make the sum less than 0."""
+        parts = (term.count for term in self.quotients)
+        return min((factor for _, factor in self.terms), default=0) < 0 or (
+            self.offset < 0 or any(part.may_be_negative for part in parts)
+        )
+
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size where dimensions have these sizes."""
         size = self.offset

@@ -35,11 +35,13 @@ def divide_sums(graphs: Sequence[Graph]) -> None:
     """
     for twins in twins_of(graphs):
         sums = [found for node in twins if (found := _sum(node)) is not None]
+        if len(sums) < len(twins):
+            continue
         extents = [
             tuple(operand(node, 0).type.shape[axis] for axis in axes)
-            for node, (_, axes) in zip(twins, sums, strict=False)
+            for node, (_, axes) in zip(twins, sums, strict=True)
         ]
-        if len(sums) < len(twins) or len(set(extents)) == 1:
+        if len(set(extents)) == 1:
             continue
         counted = [len(set(along)) > 1 for along in zip(*extents, strict=True)]
         for graph, node, (total, _), own in zip(graphs, twins, sums, extents, strict=True):

@@ -10,7 +10,8 @@ import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, TensorType
-from qglow.counts.count import Count, Quotient, fitted_count
+from qglow.counts.count import Count, Quotient, fitted_count, sum_of
+from qglow.counts.small import SmallConstants, same_bits
 from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value
 
@@ -26,9 +27,13 @@ class SizedGraph:
 class AlignedGraphs:
     """The same graph in several sizes: the first is the bound, the others tell what depends on sizes."""
 
-    def __init__(self, graphs: Sequence[SizedGraph]) -> None:
-        """Raises UnsupportedError where graphs have other nodes, not only other sizes."""
+    def __init__(self, graphs: Sequence[SizedGraph], small: SmallConstants | None = None) -> None:
+        """Raises UnsupportedError where graphs have other nodes, not only other sizes.
+
+        small: constants of sizes far smaller, which tell what only these change.
+        """
         self._graphs = graphs
+        self._small = small or SmallConstants({}, {})
         self._sizes = [entry.sizes for entry in graphs]
         self._quotients: list[Quotient] = []
         self._nodes = self._aligned()
@@ -94,7 +99,7 @@ class AlignedGraphs:
     def changes(self, value: Value) -> bool:
         """Whether a constant is another one in other sizes."""
         first, *others = self._values[value]
-        return any(not _same(first, other) for other in others)
+        return self._small.changes(value) or any(not same_bits(first, other) for other in others)
 
     def arrays(self, value: Value) -> list[Array]:
         """The data of a constant in each of the graphs."""
@@ -105,13 +110,18 @@ class AlignedGraphs:
         found = [twin.data for twin in self._values[value]]
         if any(data is None or not data.size for data in found):
             return False
+        if not self._small.has_number(value):
+            return False
         return len({part.tobytes() for data in found if data is not None for part in np.unique(data)}) == 1
 
     def first_number(self, value: Value) -> Count | None:
         """The first of the numbers that a constant counts, one after the other; None for other constants."""
         found = [_ascending(twin) for twin in self._values[value]]
         firsts = [first for first in found if first is not None]
-        return self._fit(firsts) if len(firsts) == len(found) else None
+        count = self._fit(firsts) if len(firsts) == len(found) else None
+        small = self._small.constants.get(value.name)
+        known = count is None or small is None or _ascending(small) == count.at(self._small.sizes)
+        return count if known else None
 
     def twins(self, node: Node) -> Sequence[Node]:
         """A node of the largest graph, and the same one in the others."""
@@ -125,6 +135,15 @@ class AlignedGraphs:
     def first_place(self, node: Node, axis: int) -> Count | None:
         """Place that a part along an axis begins with; None if it is no sum of dimensions."""
         return self._fit([twin.operator.first_place(axis) for twin in self._nodes[node]])
+
+    def end_place(self, node: Node, axis: int, first: Count) -> Count | None:
+        """Place that a part along an axis from `first` on ends before; None if it is no sum of dimensions."""
+        twins = self._nodes[node]
+        pairs = [(twin.operator.first_place(axis), twin.operator.end_place(axis)) for twin in twins]
+        places = [twin.output.type.shape[axis] for twin in twins]
+        if [end - start for start, end in pairs] == places:
+            return sum_of([first, self.counts(node.output)[axis]])
+        return self._fit([end for _, end in pairs])
 
     def attributes_change(self, node: Node) -> bool:
         """Whether attributes are others in other sizes."""
@@ -167,14 +186,6 @@ def _kind(value: Value) -> tuple[object, ...]:
 def _present(value: Value | None) -> Value:
     assert value is not None, "operands were compared"
     return value
-
-
-def _same(first: Value, second: Value) -> bool:
-    """Whether two constants have the same bits and parameters."""
-    a, b = first.data, second.data
-    if a is b and first.type == second.type:
-        return True
-    return first.type == second.type and a is not None and b is not None and a.tobytes() == b.tobytes()
 
 
 def _ascending(value: Value) -> int | None:

@@ -7,19 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from qglow.core.types import Array
+from qglow.counts.small import SmallConstants
 from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value, constant
+from qglow.graph.rewriting import operand
 
 
-def spread_numbers(graphs: Sequence[Graph]) -> None:
+def spread_numbers(graphs: Sequence[Graph], small: SmallConstants | None = None) -> None:
     """Let a factor and a summand that all places of an axis have be numbers, where sizes decide the axis.
 
-    graphs: the same model in several sizes, all of which are changed alike. `x * r + t` is then a Mul and an
+    graphs: the same model in several sizes, all of which are changed alike. small: constants of far smaller
+    sizes, whose numbers are the same. `x * r + t` is then a Mul and an
     Add, whose float32 results are the very same. A mask of tokens such as `(1 - mask) * -10000` is one.
     """
     for twins in twins_of(graphs):
         numbers = [found for node in twins if (found := _numbers(node)) is not None]
         if len(numbers) < len(twins) or len({node.output.type.shape[1] for node in twins}) < 2:
+            continue
+        if small is not None and not all(small.has_number(operand(twins[0], index)) for index in (1, 2)):
             continue
         if len({(r.tobytes(), t.tobytes()) for r, t in numbers}) > 1:
             continue

@@ -347,6 +347,13 @@ class Traits:
         """
         return 0
 
+    def end_place(self, axis: int) -> int:
+        """Place along an axis of the first operand that a result which `cuts` ends before.
+
+        (run-time counts)
+        """
+        return 0
+
     def passes_through(self, inputs: Types) -> bool:
         """Whether the result is the first operand as long as both types are equal (simplify-algebra)."""
         return False

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qglow.core.errors import UnsupportedError
+from qglow.core.errors import QglowError, UnsupportedError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Given, Shape
-from qglow.counts import Count, SizedGraph, bounded_graph, twins_of
+from qglow.counts import Count, SizedGraph, SmallConstants, bounded_graph, twins_of
 from qglow.graph.graph import Graph, Node
 from qglow.lowering.decompose import decompose_node
 from qglow.passes.share_tables import ShareTables
@@ -99,7 +99,7 @@ class ResizableModel:
             samples.append(SizedGraph(further, self._graph(taken, further)))
         self._refuse_tail(samples[0].graph)
         _decompose_whole([entry.graph for entry in samples])
-        made = bounded_graph(samples)
+        made = bounded_graph(samples, self._small_constants(taken))
         known = [entry.sizes for entry in samples]
         shapes = self.dimensions.shapes
         constants = ShapeConstants(
@@ -127,6 +127,23 @@ class ResizableModel:
             made.windows,
         )
         return graph, form
+
+    def _small_constants(self, taken: ProgramSizes) -> SmallConstants:
+        """Constants of small sizes, of the smallest that the model takes from 2 on."""
+        sizes = {name: 2 if name in taken.open else size for name, size in taken.sizes.items()}
+        while (graph := self._graph_if_taken(taken, sizes)) is None:
+            larger = {name: min(2 * size, taken.sizes[name]) for name, size in sizes.items()}
+            if larger == sizes:
+                return SmallConstants({}, {})
+            sizes = larger
+        return SmallConstants(sizes, {value.name: value for value in graph.constants()})
+
+    def _graph_if_taken(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph | None:
+        """The graph of some sizes; None where the model takes no such sizes."""
+        try:
+            return self._graph(taken, sizes)
+        except QglowError:
+            return None
 
     def _graph(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph:
         """The graph of some sizes, with the outputs that calls of the program need."""

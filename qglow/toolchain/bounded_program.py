@@ -190,7 +190,7 @@ class BoundedExecutable(DelegatingExecutable):
                 shapes = self._dimensions.shapes(sizes)
                 asked = ", ".join(f"{printable(name)} {list(shape)}" for name, shape in shapes.items())
                 raise DataError(
-                    f"{asked} is too small: a convolution or pool has {count} places, one at least"
+                    f"{asked} is too small: there are {count} places, of which a window or a slice needs one"
                 )
 
     @property

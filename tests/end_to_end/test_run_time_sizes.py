@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import qglow
 from qglow.core.errors import DataError, UnsupportedError, UsageError
@@ -267,3 +267,74 @@ def test_rows_of_a_cache_are_repeated_for_groups_of_heads(tmp_path: Path) -> Non
         sizes = {"past": past, "x": new}
         inputs = {n: random.normal(size=(1, 2, size, 4)).astype(np.float32) for n, size in sizes.items()}
         assert same(bounded(inputs), own(inputs)), (past, new)
+
+
+END = 2**31
+
+
+@pytest.mark.parametrize(
+    ("part", "least"),
+    [
+        ((-4, 2**31, 1), 4),
+        ((5, 2**31, 1), 5),
+        ((0, 5, 1), 5),
+        ((0, 9, 2), 9),
+        ((2, -1, 1), 3),
+        ((0, -1, 1), 1),
+    ],
+)
+def test_a_slice_of_too_few_places_is_an_error_of_the_call(
+    part: tuple[int, int, int], least: int, tmp_path: Path
+) -> None:
+    """A program of that size has fewer places, or begins elsewhere: other calls go on."""
+    nodes = [node("Slice", ["x", "first", "end", "zero", "step"], ["s"]), node("Neg", ["s"], ["y"])]
+    first, end, step = (np.array([number]) for number in part)
+    constants = {"first": first, "end": end, "step": step, "zero": np.array([0])}
+    made = tiny_model(nodes, {"x": ("T", 2)}, ["y"], constants, opset=17)
+    program = qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 24})
+    for count in (24, *range(1, 24), 24):
+        x = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
+        if count < least:
+            with pytest.raises(DataError, match=rf"x \[{count}, 2\] is too small"):
+                program({"x": x})
+        else:
+            assert program({"x": x})["y"].tobytes() == (-x[slice(*part)]).tobytes(), count
+
+
+@pytest.mark.parametrize("kind", ["INT64", "FLOAT"])
+@pytest.mark.parametrize("limit", ["Min", "Max"])
+def test_numbers_that_only_small_sizes_change(limit: str, kind: str, tmp_path: Path) -> None:
+    """The length, but at most or at least 4: the bound and its half do not tell that it is another one."""
+    to = getattr(TensorProto, kind)
+    nodes = [
+        node("Shape", ["x"], ["length"], start=2),
+        node(limit, ["length", "four"], ["limited"]),
+        node("Cast", ["limited"], ["number"], to=to),
+        node("Add", ["x", "number"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": (1, 1, "T")}, ["y"], {"four": np.array([4])}, opset=17)
+    made.graph.input[0].type.tensor_type.elem_type = made.graph.output[0].type.tensor_type.elem_type = to
+    program = qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 16})
+    for count in (16, *range(1, 16)):
+        x = np.arange(count).astype(np.int64 if kind == "INT64" else np.float32).reshape(1, 1, -1)
+        limited = (min if limit == "Min" else max)(count, 4)
+        np.testing.assert_array_equal(program({"x": x})["y"], x + limited)
+
+
+@pytest.mark.parametrize("shape", [(1, "T"), ("T", 1, 6)])
+def test_numbers_of_passes_that_only_small_sizes_change_are_refused(
+    shape: tuple[int | str, ...], tmp_path: Path
+) -> None:
+    """Factors and summands that passes made of them are no tensors of the file."""
+    nodes = [
+        node("Shape", ["x"], ["sizes"]),
+        node("ReduceMax", ["sizes"], ["length"], keepdims=1),
+        node("Min", ["length", "four"], ["limited"]),
+        node("Cast", ["limited"], ["number"], to=TensorProto.FLOAT),
+        node("ReduceMax", ["x"], ["largest"], axes=[len(shape) - 2], keepdims=0),
+        node("Mul", ["largest" if len(shape) > 2 else "x", "number"], ["scaled"]),
+        node("Add", ["scaled", "number"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": shape}, ["y"], {"four": np.array([7])}, opset=17)
+    with pytest.raises(UnsupportedError, match="'scaled'|'y'|Add|Mul"):
+        qglow.load_model(save(made, tmp_path)).compile(bounds={"T": 24})

@@ -68,6 +68,10 @@ class Slice(Movement):
         """The start."""
         return self.starts[axis]
 
+    def end_place(self, axis: int) -> int:
+        """The end."""
+        return self.ends[axis]
+
     def passes_through(self, inputs: Types) -> bool:
         """A slice of everything."""
         shape = operand(inputs, 0, "x").shape

@@ -11,6 +11,7 @@ from qglow.counts.means import divide_sums
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
+from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.reduce import ReduceMean
 from qglow.numerics.reduce import mean_int8
 
@@ -45,3 +46,18 @@ def test_means_of_more_integers_than_float32_holds_stay() -> None:
     graphs = [mean_of(places, *scales) for places in (70_000, 69_999)]
     divide_sums(graphs)
     assert [node.operator.name for node in graphs[0].nodes] == ["ReduceMean"]
+
+
+def test_means_beside_other_nodes_in_other_sizes_stay() -> None:
+    """Graphs of a model whose number of nodes depends on sizes are refused later, by a node's name."""
+    builder = GraphBuilder("other")
+    x = builder.input("x", float_type(6))
+    graphs = [builder.finish(builder.node(Relu(), x, name="y")), float_mean(5)]
+    divide_sums(graphs)
+    assert [graph.nodes[0].operator.name for graph in graphs] == ["Relu", "ReduceMean"]
+
+
+def float_mean(places: int) -> Graph:
+    builder = GraphBuilder("mean")
+    x = builder.input("x", float_type(2, places, 3))
+    return builder.finish(builder.node(ReduceMean((1,)), x, name="y"))
