@@ -115,9 +115,9 @@ class _Work:
         """Raise UnsupportedError for an output whose live places are not together."""
         for value in self.graph.bound.outputs:
             if any(self._merges.is_merged(value, axis) for axis in range(len(value.type.shape))):
-                raise UnsupportedError(
-                    f"output '{value.name}' has rows of several dimensions, which are not together in a call"
-                )
+                assert value.producer is not None, "no input is merged"
+                reason = f"output '{value.name}' has rows of several dimensions, which are not together"
+                raise dependent(value.producer, reason)
 
     def live_axes(self) -> dict[str, tuple[LiveAxis, ...]]:
         """Axes of each result whose places that are not live may be left out, the outermost first."""
