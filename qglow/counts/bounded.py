@@ -131,7 +131,9 @@ class _Work:
             idle = [axis for axis in counted if (value, axis) not in self._relied]
             if idle:
                 counts = self.graph.counts(value)
-                found[value.name] = tuple(LiveAxis(axis, self.graph.number(counts[axis])) for axis in idle)
+                found[value.name] = tuple(
+                    LiveAxis(axis, self.graph.number(counts[axis]).name) for axis in idle
+                )
         return found
 
     def is_loose(self, value: Value) -> bool:
@@ -146,7 +148,7 @@ class _Work:
 
     def summed_places(self) -> dict[str, str]:
         """Sums of products of which only the first terms matter, and the inputs with their number."""
-        return {value.name: self.graph.number(count) for value, count in self._summed.items()}
+        return {value.name: self.graph.number(count).name for value, count in self._summed.items()}
 
     def convert(self, node: Node) -> None:
         """Make the results of a node independent of places that are not live."""
@@ -242,7 +244,7 @@ class _Work:
                 raise dependent(node, f"its weights '{value.name}' are others for other sizes")
             arrays = self._samples.arrays(value)
             made = self.graph.replace_constant(value)
-            if all(np.all(array >= 0) for array in arrays):
+            if self._samples.never_negative(value):
                 self._not_negative.add(made.name)
             for axis in self.graph.counted(made):
                 self._rests[made, axis] = Rest.ZERO
@@ -290,12 +292,22 @@ class _Work:
         node.inputs = (moved, *node.inputs[1:])
 
     def _choose(self, node: Node, axis: int) -> None:
-        """Count indices of an axis from its beginning."""
+        """Count indices of an axis from its beginning.
+
+        Raises UnsupportedError for rows of several dimensions, among which those before the first are others.
+        """
         value, indices = self._operand(node, 0), self._operand(node, 1)
         if indices.data is None:
             if counts_from_start(indices, self._not_negative):
                 return
-            raise dependent(node, f"indices along axis {axis} may count from the end")
+            if self._merges.is_merged(value, axis):
+                raise dependent(node, f"places of rows along axis {axis} may be negative")
+            made = self.graph.insert_from_start(node, indices, self.graph.counts(value)[axis])
+            self._resemble(made, indices)
+            for place in self.graph.counted(indices):
+                self._reliance.follows((made, place), (indices, place))
+            node.inputs = (value, made, *node.inputs[2:])
+            return
         if (indices.data < 0).any():
             made = self.graph.add_input(f"{indices.name}__from_end", indices.type)
             self.graph.fillers.append(PlacesFromEnd(made.name, indices.data, self.graph.counts(value)[axis]))
@@ -373,10 +385,8 @@ class _Work:
             )
             operands = live, value, other
             masked = self.graph.insert_before(node, Where(), operands, f"{value.name}__live", value)
-            for place in self.graph.counted(value):
-                self._rests[masked, place] = self._rest(value, place)
+            self._resemble(masked, value)
             self._rests[masked, axis] = at_least(masked, Rest.ZERO if neutral == 0.0 else Rest.ANY)
-            self._merges.copy(value, masked)
             self._filled[masked] = {axis, *self._filled.get(value, ())}
             self._reached[masked] = [
                 place for place in self.graph.counted(value) if place not in self._filled[masked]
@@ -385,6 +395,12 @@ class _Work:
                 self._reliance.follows((masked, place), (value, place))
             self._masked[key] = masked
         node.inputs = tuple(self._masked[key] if i == index else v for i, v in enumerate(node.inputs))
+
+    def _resemble(self, made: Value, value: Value) -> None:
+        """Note that a value has what another one has, where it is not live too."""
+        for place in self.graph.counted(value):
+            self._rests[made, place] = self._rest(value, place)
+        self._merges.copy(value, made)
 
     def _join(self, node: Node, axis: int) -> None:
         """Move live places together behind the node."""

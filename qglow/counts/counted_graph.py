@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.count import Count
-from qglow.counts.fillers import Filler, LivePlaces, NewPlace
+from qglow.counts.fillers import CountedPlaces, Filler, LivePlaces, NewPlace
 from qglow.counts.samples import AlignedGraphs
-from qglow.graph.graph import Node, Value
+from qglow.graph.graph import Node, Value, constant
+from qglow.graph.operator import Operator
+from qglow.graph.ops.elementwise import Add
+from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.selection import Where
+from qglow.graph.ops.shape import Reshape
 
 Counts = tuple[Count, ...]
 
@@ -28,7 +34,7 @@ class CountedGraph:
         self._samples = samples
         self._counts: dict[Value, Counts] = {}
         self._live: dict[tuple[Count, int, int], Value] = {}
-        self._numbers: dict[Count, str] = {}
+        self._numbers: dict[Count, Value] = {}
 
     def counts(self, value: Value) -> Counts:
         """Sizes of the axes of a value."""
@@ -44,11 +50,11 @@ class CountedGraph:
         """Axes whose size depends on the call."""
         return [axis for axis, count in enumerate(self.counts(value)) if not count.is_constant]
 
-    def number(self, count: Count) -> str:
-        """Name of the input with a count as a number, int64 [1]."""
+    def number(self, count: Count) -> Value:
+        """The input with a count as a number, int64 [1]."""
         if count not in self._numbers:
-            self._numbers[count] = self.add_input("live_places", TensorType(ElementType.INT64, (1,))).name
-            self.fillers.append(NewPlace(self._numbers[count], count))
+            self._numbers[count] = self.add_input("live_places", TensorType(ElementType.INT64, (1,)))
+            self.fillers.append(NewPlace(self._numbers[count].name, count))
         return self._numbers[count]
 
     def live_places(self, count: Count, bound: int, rank: int) -> Value:
@@ -77,14 +83,40 @@ class CountedGraph:
         return made
 
     def insert_before(
-        self, node: Node, operator: Gather | Where, operands: Sequence[Value], wanted: str, like: Value
+        self,
+        node: Node,
+        operator: Operator,
+        operands: Sequence[Value],
+        wanted: str,
+        like: Value,
+        element: ElementType | None = None,
     ) -> Value:
-        """Result of a new node in front of another one, of the type and the counts of a value."""
-        made = Value(self.bound.unique_name(wanted), replace(like.type, unsigned=False))
+        """Result of a new node in front of another one, of the type and the counts of a value.
+
+        element: the type of its elements, if it is another one.
+        """
+        kind = replace(like.type, unsigned=False, element=element or like.type.element)
+        made = Value(self.bound.unique_name(wanted), kind)
         name = self.bound.unique_name(wanted)
         self.bound.insert_before(node, Node(name, operator, operands, (made,)))
         self._counts[made] = self.counts(like)
         return made
+
+    def insert_from_start(self, node: Node, indices: Value, count: Count) -> Value:
+        """Result of new nodes in front of another one: indices, those below zero with `count` added."""
+        name, kind = indices.name, indices.type
+        number = self.add_input(f"{name}__extent", TensorType(kind.element, (1,)))
+        self.fillers.append(CountedPlaces(number.name, count, Count((), 1), 1, str(kind.element.dtype)))
+        if not kind.shape:
+            number = self.insert_before(node, Reshape(()), (number,), f"{name}__places", indices)
+        zero = constant(
+            self.bound.unique_name(f"{name}__zero"), np.zeros(number.type.shape, kind.element.dtype)
+        )
+        turned = self.insert_before(node, Add(), (indices, number), f"{name}__turned", indices)
+        negative = self.insert_before(
+            node, Compare("less"), (indices, zero), f"{name}__negative", indices, ElementType.BOOL
+        )
+        return self.insert_before(node, Where(), (negative, turned, indices), f"{name}__from_start", indices)
 
     def gather_behind(self, node: Node, axis: int, places: Value) -> Value:
         """Result of a new node, which chooses places of a node's result and is used instead of it.

@@ -123,6 +123,21 @@ class AlignedGraphs:
         known = count is None or small is None or _ascending(small) == count.at(self._small.sizes)
         return count if known else None
 
+    def never_negative(self, value: Value) -> bool:
+        """Whether a constant has no number below zero in any size, not only in those of the graphs.
+
+        That is known where smaller sizes have the first numbers of the largest, and of one number, or of
+        those that are counted from it, which only grows with sizes.
+        """
+        arrays = self.arrays(value)
+        if not all(np.all(array >= 0) for array in arrays):
+            return False
+        if all(np.array_equal(arrays[0][tuple(map(slice, array.shape))], array) for array in arrays):
+            return True
+        single = all(array.size and np.all(array == array.flat[0]) for array in arrays)
+        first = self._fit([int(array.flat[0]) for array in arrays]) if single else self.first_number(value)
+        return first is not None and first.offset >= 0 and all(factor >= 0 for _, factor in first.terms)
+
     def twins(self, node: Node) -> Sequence[Node]:
         """A node of the largest graph, and the same one in the others."""
         return self._nodes[node]

@@ -152,17 +152,55 @@ def test_what_else_reads_the_first_rows_gets_those_of_the_call() -> None:
         qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
 
 
-def test_computed_places_before_the_first_are_refused() -> None:
-    """Places from -T on would count from the end of the bound."""
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
+def test_computed_places_before_the_first_count_from_the_end(kind: int) -> None:
+    """Places from -T on are those of the call, not of the bound."""
     nodes = [
         *LAST,
         node("Neg", ["t"], ["before"]),
-        node("Add", ["at", "before"], ["place"]),
+        node("Add", ["at", "before"], ["wide"]),
+        node("Cast", ["wide"], ["place"], to=kind),
         node("Gather", ["x", "place"], ["y"], axis=1),
     ]
-    source = model(nodes, {"x": (1, "T", 6)})
-    with pytest.raises(UnsupportedError, match="may count from the end"):
-        source.compile(bounds={"T": 16})
+    program = model(nodes, {"x": (1, "T", 6)}).compile(bounds={"T": 16})
+    for count in (16, 1, 5, 2, 15):
+        x = np.random.default_rng(count).normal(size=(1, count, 6)).astype(np.float32)
+        np.testing.assert_array_equal(program({"x": x})["y"], x[:, x.max(2).argmax(1)])
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_places_that_are_negative_for_small_sizes_alone(offset: int) -> None:
+    """The place T - 5 counts from the end below five places; `offset` is added by data."""
+    nodes = [
+        *sizes("x"),
+        node("Sub", ["t", "five"], ["place"]),
+        node("Add", ["place", "more"], ["moved"]),
+        node("Gather", ["x", "moved" if offset else "place"], ["y"], axis=1),
+    ]
+    numbers = {**NUMBERS, "five": np.array(5)}
+    made = tiny_model(nodes, {"x": (1, "T", 6), "more": (1,)}, ["y"], numbers, opset=17)
+    made.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    program = qglow.load_model(made.SerializeToString()).compile(bounds={"T": 16})
+    for count in (16, 4, 5, 3, 8):
+        x = np.random.default_rng(count).normal(size=(1, count, 6)).astype(np.float32)
+        got = program({"x": x, "more": np.array([offset])})["y"]
+        np.testing.assert_array_equal(got.reshape(1, 6), x[:, count - 5 + offset], f"{count}")
+
+
+def test_rows_at_places_that_may_be_negative_are_refused() -> None:
+    """The place T - 5 of each sentence may be one of the sentence before."""
+    nodes = [
+        *LAST,
+        node("Sub", ["t", "five"], ["before"]),
+        node("Add", ["at", "before"], ["moved"]),
+        node("Mul", ["every", "t"], ["starts"]),
+        node("Add", ["moved", "starts"], ["place"]),
+        node("Reshape", ["x", "rows"], ["r"]),
+        node("Gather", ["r", "place"], ["y"], axis=0),
+    ]
+    made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y"], {**NUMBERS, "five": np.array(5)}, opset=17)
+    with pytest.raises(UnsupportedError, match="may be negative"):
+        qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
 
 
 @pytest.mark.parametrize("twice", [False, True])
