@@ -219,12 +219,17 @@ def _open_file(
             arrays, found_labels = _read_npy(path, specs), None
         else:
             arrays, found_labels = _read_npz(path, specs, recipe.data, needed)
+        is_run = recipe.preprocessing is None and _are_of_one_run(arrays, specs)
+        if is_run:
+            arrays = _of_one_run(path, arrays, specs, recipe.data)
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     _check_arrays(path, arrays, specs, recipe.preprocessing)
     count = next(iter(arrays.values())).shape[0]
     if labels is not None:
         found_labels = _label_file(labels)
+    if found_labels is not None and found_labels.ndim == 0 and is_run:
+        found_labels = found_labels[None]
     if found_labels is not None:
         found_labels = check_label_array(found_labels, count, str(labels or path))
     ignored = recipe.data.ignore_label
@@ -263,6 +268,26 @@ def _read_npz(
         if not labels.is_whole:
             raise DataError(f"{path}: {labels.shape[0]} labels '{label}' of {count} samples")
         return arrays, labels.held
+
+
+def _are_of_one_run(arrays: Mapping[str, Rows], specs: InputSpecs) -> bool:
+    """Whether arrays are the inputs of one run, and not all with an axis of samples in front."""
+    return any(array.ndim - 1 not in specs[name].ranks for name, array in arrays.items()) and all(
+        array.ndim == len(specs[name].shape) if specs[name].whole is None else array.shape[:1] == (1,)
+        for name, array in arrays.items()
+    )
+
+
+def _of_one_run(
+    path: Path, arrays: Mapping[str, Rows], specs: InputSpecs, mapping: DataMapping
+) -> Mapping[str, Rows]:
+    """Arrays of one run with an axis of samples in front, of which all elements are read."""
+    lacking = [name for name in arrays if specs[name].whole is None]
+    if path.suffix.lower() == ".npy":
+        return {name: np.asarray(array)[None] if name in lacking else array for name, array in arrays.items()}
+    with open_regular(path) as stream, damaged_arrays(), zipfile.ZipFile(stream) as archive:
+        read = {name: read_rows(archive, mapping.key(name), _all_rows).held[None] for name in lacking}
+    return {name: read.get(name, array) for name, array in arrays.items()}
 
 
 def _check_arrays(

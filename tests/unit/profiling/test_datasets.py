@@ -255,7 +255,7 @@ def save(path: Path, **arrays: Any) -> Path:
     [
         ({"y": ramp(2)}, r"holds \['y'\], the model takes \['x'\]"),
         ({"x": np.zeros((2, 3), np.float32)}, r"d.npz\[0\]: input 'x' has shape \[3\], the model takes"),
-        ({"x": np.zeros(2, np.float32)}, r"has shape \[2\], the model takes \[N, 2\]"),
+        ({"x": np.float32(0)}, r"has shape \[\], the model takes \[N, 2\]"),
         ({"x": np.zeros((4, 3, 2), np.float32)}, r"\[4, 3, 2\], .* state it: `shapes=x=3,2`"),
         ({"x": np.zeros((0, 2), np.float32)}, "no samples"),
         ({"x": np.array([[1, 2], [np.nan, 1]])}, r"d.npz\[1\]: input 'x' holds NaN"),
@@ -274,6 +274,35 @@ def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], message:
     with pytest.raises(DataError, match=message) as caught:
         list(open_data(save(tmp_path, **arrays), ONE))
     assert str(caught.value).count("\n") <= 1
+
+
+STATEFUL = {
+    "x": InputSpec((2,), FLOAT, (1, 2)),
+    "state": InputSpec((3, None, 2), FLOAT),
+    "rate": InputSpec((), np.dtype(np.int64)),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"samples": 1}])
+def test_a_file_has_the_inputs_of_one_run(tmp_path: Path, options: dict[str, Any]) -> None:
+    """The arrays are those that onnxruntime takes, without an axis of samples in front of each."""
+    state = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    path = save(tmp_path, x=ramp(1), state=state, rate=np.int64(8000), label=np.int64(4))
+    (sample,) = open_data(path, STATEFUL, **options)
+    assert sample.inputs["x"].tolist() == [0, 1] and int(sample.inputs["rate"]) == 8000 and sample.label == 4
+    np.testing.assert_array_equal(sample.inputs["state"], state)
+
+
+def test_arrays_of_one_run_and_of_several_do_not_mix(tmp_path: Path) -> None:
+    state = np.zeros((3, 2, 2), np.float32)
+    with pytest.raises(DataError, match=r"'state' has shape \[3, 2, 2\], the model takes \[N, 3, \?, 2\]"):
+        open_data(save(tmp_path, x=ramp(2), state=state, rate=np.int64(8000)), STATEFUL)
+
+
+def test_one_array_without_an_axis_of_samples(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((3, 5, 2), np.float32))
+    (sample,) = open_data(tmp_path / "x.npy", {"state": STATEFUL["state"]})
+    assert sample.inputs["state"].shape == (3, 5, 2)
 
 
 def test_number_of_samples_agrees_between_inputs(tmp_path: Path) -> None:
