@@ -22,7 +22,7 @@ from qglow.cli.options import (
 )
 from qglow.cli.output import end_if_interrupted, keeping, notes, say, show, showing_progress, warn
 from qglow.cli.targets import open_model, open_profiled_model
-from qglow.core.errors import UsageError
+from qglow.core.errors import UnboundError, UsageError
 from qglow.core.options import Writes, declare, option
 from qglow.recipe.keywords import RecipeChoices
 
@@ -130,6 +130,7 @@ def quantize(
         isa=running.isa,
         shapes=parse_programs(source.shapes) if names_programs(source.shapes) else None,
     )
+    _tell_sizes(loaded, quantized)
     _show(quantized, comparison)
     tell_hosted(quantized, running)
     notes(lacking)
@@ -154,6 +155,21 @@ def _open(source: SourceOptions) -> tuple[Model, Profile | None]:
         return (_largest(model, source.shapes) if several else model), None
     profile = load_profile(source.profile)
     return open_profiled_model(source.model, profile, source.profile, shapes, source.values), profile
+
+
+def _tell_sizes(loaded: Model, quantized: QuantizedModel) -> None:
+    """Say which sizes were chosen for a model whose file and options leave them open."""
+    try:
+        _ = loaded.shapes
+    except UnboundError:
+        sizes = {
+            name: size
+            for key, kind in quantized.inputs.items()
+            for name, size in zip(loaded.dimensions[key] or (), kind.shape, strict=False)
+            if isinstance(name, str)
+        }
+        chosen = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        notes([f"model.qglow is for a short text ({chosen}); others with --shape"])
 
 
 def _largest(model: Model, shapes: Sequence[str]) -> Model:

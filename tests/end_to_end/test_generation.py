@@ -21,7 +21,7 @@ from qglow.generation.roles import Roles, find_roles, pair_states
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
 from tests.end_to_end.decoder_model import DEPTH, HEADS, LONGEST, STATES, WORDS, decoder, tokens, without_past
-from tests.unit.importer.tiny import save, session
+from tests.unit.importer.tiny import save, session, tiny_model
 
 Capture = pytest.CaptureFixture[str]
 BEGIN = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
@@ -120,6 +120,38 @@ def test_a_model_that_is_quantized_already_generates(with_cache: Path, tmp_path:
     assert found == wanted
     with pytest.raises(UsageError, match="quantized already: leave `dynamic` and `weights` out"):
         loaded.at({"tokens": (1, 5), **given}).quantize(dynamic=True)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_weights_are_quantized_for_a_short_text(given: bool, tmp_path: Path, capsys: Capture) -> None:
+    """Sizes that neither file nor command has are those of a text; other lengths have the same weights."""
+    save(decoder(given), tmp_path, "decoder.onnx")
+    assert main(["quantize", str(tmp_path / "decoder.onnx"), "--dynamic", "-o", str(tmp_path / "d")]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "model.qglow is for a short text (new 8, " in told and "past 8" in told
+    found = qglow.load_generator(qglow.load_quantized(tmp_path / "d"), context=32, piece=8)
+    shapes = {"tokens": (1, 3), **dict.fromkeys(STATES, (1, HEADS, 9, DEPTH))}
+    if given:
+        shapes |= {"position_ids": (1, 3), "attention_mask": (1, 12)}
+    other = qglow.load_model(tmp_path / "decoder.onnx").at(shapes).quantize(dynamic=True)
+    wanted = qglow.load_generator(other, context=32, piece=8)
+    assert found.read(BEGIN).tobytes() == wanted.read(BEGIN).tobytes()
+
+
+def test_sizes_that_go_together_are_found(tmp_path: Path) -> None:
+    """A mask of `past + 1` places allows for one new token; a model of other than text is refused."""
+    model = decoder(given=True)
+    mask = next(value for value in model.graph.input if value.name == "attention_mask")
+    mask.type.tensor_type.shape.dim[1].dim_param = "past + 1"
+    quantized = qglow.load_model(save(model, tmp_path)).quantize(dynamic=True)
+    assert {name: kind.shape for name, kind in quantized.inputs.items() if name not in STATES} == {
+        "tokens": (1, 1),
+        "position_ids": (1, 1),
+        "attention_mask": (1, 16),
+    }
+    sound = tiny_model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1, "samples")}, ["y"])
+    with pytest.raises(UsageError, match="bind its dimensions"):
+        qglow.load_model(sound.SerializeToString()).quantize(dynamic=True)
 
 
 @pytest.mark.parametrize("length", ["n", 32])
