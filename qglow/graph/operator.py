@@ -195,6 +195,11 @@ class Operator(Traits, ABC):
         """Number of runs of a region, as estimates count it."""
         return 1
 
+    @property
+    def carried_results(self) -> Sequence[int]:
+        """Places of those results of its region that the region takes again, round after round."""
+        return ()
+
     def with_regions(self, regions: Sequence[Any]) -> Self:
         """The operator with these graphs in place of its own."""
         return dataclasses.replace(self, **dict(zip(self.region_names, regions, strict=True)))

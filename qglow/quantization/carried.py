@@ -1,10 +1,14 @@
-"""Keep in float what recurrent layers carry from call to call, in models that take their states again."""
+"""Keep in float what is carried on: from call to call by recurrent layers, from round to round by loops."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from qglow.graph.graph import Graph, Node, Value
+from qglow.quantization.choices import Choices
 from qglow.quantization.placement import FloatReasons, handles_reals
 
+_ADDED_UP = "it computes what a loop carries from round to round, where errors of int8 would add up"
 _MOVED = "it moves what a recurrent layer carries from call to call, where errors of int8 would add up"
 
 
@@ -23,6 +27,23 @@ def keep_carried_float(graph: Graph, reasons: FloatReasons) -> None:
         moved = [*_from_inputs(begun, inputs), *_to_outputs(node.outputs[1], outputs)]
         for each in filter(handles_reals, moved):
             reasons.setdefault(each, _MOVED)
+
+
+def keep_rounds_float(results: Iterable[Value], choices: Choices, reasons: FloatReasons) -> None:
+    """Add to `reasons` the light nodes that compute what a loop carries, from the last products on.
+
+    results: what a round gives to the next one. A cell state in int8 would be rounded as often as there are
+    rounds. Products read what they take in int8 all the same, and int16 is fine enough.
+    """
+    left, seen = list(results), set[Node]()
+    while left:
+        node = left.pop().producer
+        if node is None or node in seen or not node.operator.is_light:
+            continue
+        seen.add(node)
+        if handles_reals(node) and not choices.of_node(node).wide:
+            reasons.setdefault(node, _ADDED_UP)
+        left += [value for value in node.inputs if value is not None]
 
 
 def _from_inputs(value: Value, inputs: set[Value]) -> list[Node]:

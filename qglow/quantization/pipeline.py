@@ -18,7 +18,7 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
-from qglow.quantization.carried import keep_carried_float
+from qglow.quantization.carried import keep_carried_float, keep_rounds_float
 from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import scale_rows
@@ -182,10 +182,14 @@ class _Quantizer:
         factors: FactorsOfRecipes | None = None,
         searched: SearchedFactors | None = None,
         path: str = "",
+        carried: Sequence[int] = (),
     ) -> None:
-        """path: what precedes names where the graph is a region, which need not hold what patterns name."""
+        """path: what precedes names where the graph is a region, which need not hold what patterns name.
+
+        carried: places of results of a region that its next round takes.
+        """
         self._graph = graph.copy()
-        self._path = path
+        self._path, self._carried = path, carried
         self._preparations = None if log is not None else preparations
         self._profiled = statistics
         self._statistics = dict(statistics)
@@ -249,6 +253,7 @@ class _Quantizer:
         keep_unsuited_float(graph, self._profiled, reasons)
         keep_logarithms_float(graph, self._profiled, reasons)
         keep_carried_float(graph, reasons)
+        keep_rounds_float([graph.outputs[place] for place in self._carried], choices, reasons)
         overruled.take_from(reasons)
         plan_islands(graph, reasons)
         overruled.take_from(reasons)
@@ -351,6 +356,7 @@ class _Quantizer:
                     None,
                     searched=self._searched,
                     path=self._path + path,
+                    carried=node.operator.carried_results,
                 )
                 made = inner.run({}, known_blocks)
                 regions.append(made.graph)

@@ -179,6 +179,52 @@ def test_rules_reach_what_is_inside(name: str, path: Path, data: dict[str, Array
     assert kinds["cell.body/cell__MatMul"].startswith("i16")
 
 
+def test_a_state_that_rounds_add_to_stays_float(tmp_path: Path) -> None:
+    """A cell with gates and a slow state, as Keras writes an LSTM: products are int8, the state is not."""
+    cell = body(
+        [
+            node("Sub", ["i", "i"], ["nothing"]),
+            node("Concat", ["h", "k"], ["both"], axis=1),
+            node("MatMul", ["both", "fw"], ["fp"], name="forget_product"),
+            node("MatMul", ["both", "gw"], ["gp"], name="gate_product"),
+            node("Add", ["fp", "three"], ["fb"]),
+            node("Sigmoid", ["fb"], ["f"]),
+            node("Tanh", ["gp"], ["g"]),
+            node("Mul", ["f", "c"], ["kept"]),
+            node("Add", ["kept", "g"], ["c2"], name="state"),
+            node("Tanh", ["c2"], ["h2"]),
+        ],
+        {**START, "h": ROW, "c": ROW},
+        {"go": (BOOL, []), "h2": ROW, "c2": ROW},
+    )
+    gates = {
+        name: (RNG.standard_normal((2 * WIDTH, WIDTH)) * 0.3).astype(np.float32) for name in ("fw", "gw")
+    }
+    nodes = [
+        node("MatMul", ["x", "u"], ["k"]),
+        node("ReduceSum", ["rounds"], ["count"], keepdims=0),
+        node("Loop", ["count", "", "k", "k"], ["h3", "y"], name="cell", body=cell),
+    ]
+    made = tiny_model(nodes, {"x": [1, WIDTH]}, ["y"], {**WEIGHTS, **gates, "three": np.float32(3)}, opset=16)
+    made.graph.input.append(helper.make_tensor_value_info("rounds", INT64, [1, 1]))
+    model = qglow.load_model(save(made, tmp_path), native=True)
+    x = RNG.standard_normal((24, WIDTH)).astype(np.float32)
+    rounds = np.full((24, 1), 100)
+    profile = model.profile({"x": x[:16], "rounds": rounds[:16]})
+    quantized = model.quantize(profile)
+    products = [node.name for node in quantized.report.quantized if node.operator == "Gemm"]
+    assert len(inside(products, "cell.body/")) == 2
+    assert "cell.body/cell__state" in {node.name for node in quantized.report.float_nodes}
+    stated = Recipe(rules=(Rule(Match(name="cell.body/.*"), dtype="int8"),))
+    feeds = [{"x": row[None], "rounds": rounds[:1]} for row in x[16:]]
+    wanted, *found = (
+        np.concatenate([program(each)["y"] for each in feeds]).astype(np.float64)
+        for program in (made.compile() for made in (model, quantized, model.quantize(profile, stated)))
+    )
+    errors = [np.sum((wanted - each) ** 2) / np.sum(wanted**2) for each in found]
+    assert errors[0] < 0.01 and errors[0] < 0.2 * errors[1]
+
+
 def test_a_branch_that_never_ran_stays_float(path: Path, data: dict[str, Array]) -> None:
     model = qglow.load_model(path, native=True)
     last = session(expose_outputs(path.read_bytes(), ["last"]))
@@ -215,7 +261,8 @@ def test_nodes_inside_are_explained_by_their_paths(path: Path, data: dict[str, A
 
 def test_layers_inside_are_compared_by_their_paths(path: Path, data: dict[str, Array]) -> None:
     model = qglow.load_model(path, native=True)
-    quantized = model.quantize(model.profile(data))
+    inside = Rule(Match(name="cell.body/.*"), dtype="int8")  # what rounds carry too
+    quantized = model.quantize(model.profile(data), recipe=Recipe(rules=(inside,)))
     layers = {layer.node: layer for layer in qglow.compare_layers(quantized, data).layers}
     quantized_inside = {n.name for n in quantized.report.quantized if "body/" in n.name}
     assert quantized_inside <= layers.keys()

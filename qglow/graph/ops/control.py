@@ -110,6 +110,11 @@ class Loop(Rounds, Structured):
         rows = [kind.with_shape((self.rounds or 0, *kind.shape)) for kind in results[self.carried :]]
         return (*results[: self.carried], *rows)
 
+    @property
+    def carried_results(self) -> Sequence[int]:
+        """Places behind the condition."""
+        return range(int(self.conditional), int(self.conditional) + self.carried)
+
     def run_regions(self, inputs: Arrays, run: RunRegion) -> tuple[Array, ...]:
         """Run the body as often as there are rounds."""
         limit, condition, *values = (*inputs, None, None)[: max(len(inputs), 2)]
