@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qglow.counts.twins import twins_of
+from qglow.graph.axes import AxisEffect
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.movement import Gather
@@ -49,7 +50,8 @@ def keep_row_strides(graphs: Sequence[Graph]) -> set[Node]:
     """Let gathers of rows at `first * extent + second` keep the extent of the bound; returns its gathers.
 
     graphs: the same model in several sizes, the bound first, all of which are changed alike. The rows are
-    those of two axes that a reshape merges, as in `hidden[batch, last_token]`; they lie in the bound's order.
+    those of two axes that a reshape merges, as in `hidden[batch, last_token]`, or what is computed of each of
+    them, as in scores of a classifier; they lie in the bound's order.
     """
     gathers = set()
     for twins in twins_of(graphs):
@@ -82,7 +84,7 @@ def _starts(graph: Graph, node: Node) -> _Starts | None:
     """
     if producer_of(node.outputs[0], Gather) is None:
         return None
-    merge, total = producer_of(operand(node, 0), Reshape), producer_of(operand(node, 1), Add)
+    merge, total = _merge(operand(node, 0)), producer_of(operand(node, 1), Add)
     if merge is None or total is None or private(graph, total.output) is not None:
         return None
     (outer, *more), rows = operand(merge, 0).type.shape, merge.output.type.shape
@@ -97,6 +99,19 @@ def _starts(graph: Graph, node: Node) -> _Starts | None:
         if _is(part, np.arange(outer) * more[0]):
             return _Starts(total, index, more[0])
     return None
+
+
+def _merge(rows: Value) -> Node | None:
+    """The reshape that made rows of two axes, of which nodes may have computed each by itself since then."""
+    value = rows
+    while (node := value.producer) is not None and producer_of(value, Reshape) is None:
+        given = node.inputs[0]
+        if given is None or given.type.shape[:1] != rows.type.shape[:1]:
+            return None
+        if node.operator.axis_effect(0, 0, node.input_types()) != AxisEffect(0):
+            return None
+        value = given
+    return node
 
 
 def _is(value: Value, numbers: ArrayLike) -> bool:

@@ -67,7 +67,8 @@ BY_ROWS = [
     node("Reshape", ["x", "rows"], ["r"]),
     node("Gather", ["r", "place"], ["y"], axis=0),
 ]
-"""One token of each sentence, where data decide which, as CLIP and classifiers of decoders take it."""
+"""One token of each sentence, where data decide which, as CLIP takes it."""
+HEAD = np.random.default_rng(5).normal(size=(6, 6)).astype(np.float32)
 
 
 def model(nodes: list[NodeProto], inputs: dict[str, tuple[int | str, ...]]) -> qglow.Model:
@@ -103,6 +104,26 @@ def test_one_token_of_each_sentence(nodes: list[NodeProto], bounds: dict[str, in
             x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
             wanted = x[np.arange(batch), x.max(2).argmax(1)]
             np.testing.assert_array_equal(program({"x": x})["y"], wanted)
+
+
+@pytest.mark.parametrize("nodes", [BY_TUPLES, BY_ROWS], ids=["tuples", "rows"])
+@pytest.mark.parametrize("bounds", [BOUNDS, {"N": 1, "T": 16}])
+def test_scores_of_one_token_of_each_sentence(nodes: list[NodeProto], bounds: dict[str, int]) -> None:
+    """Classifiers of decoders score all tokens and take one of them."""
+    scored = [node("MatMul", ["x", "head"], ["s"]), node("Relu", ["s"], ["scores"])]
+    for each in nodes:
+        scored.append(NodeProto.FromString(each.SerializeToString()))
+        if each.op_type in ("GatherND", "Reshape") and each.input[0] == "x":
+            scored[-1].input[0] = "scores"
+    made = tiny_model(scored, {"x": ("N", "T", 6)}, ["y"], {**NUMBERS, "head": HEAD}, opset=17)
+    source = qglow.load_model(made.SerializeToString())
+    program = source.compile(bounds=bounds)
+    for batch, count in SIZES:
+        if batch <= bounds["N"]:
+            x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+            wanted = np.maximum(x[np.arange(batch), x.max(2).argmax(1)] @ HEAD, 0)
+            np.testing.assert_allclose(program({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
+            assert program({"x": x})["y"].tobytes() == source.compile()({"x": x})["y"].tobytes()
 
 
 def test_places_that_count_from_the_end_of_each_sentence() -> None:
