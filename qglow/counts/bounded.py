@@ -10,12 +10,13 @@ and what follows the live ones adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.borders import join_borders
 from qglow.counts.bounded_form import BoundedGraph, ComputedConstant, GrownInput, LiveAxis
+from qglow.counts.chosen_places import ChosenPlaces
 from qglow.counts.count import Count, sum_of
 from qglow.counts.counted_graph import CountedGraph
 from qglow.counts.factors import compute_factors
@@ -25,7 +26,7 @@ from qglow.counts.fillers import (
     PlacesFromEnd,
     ShiftedPlaces,
 )
-from qglow.counts.gathers import keep_row_strides, reshape_whole_gathers
+from qglow.counts.gathers import reshape_whole_gathers
 from qglow.counts.indices import counts_from_start
 from qglow.counts.means import divide_sums, reduce_windows
 from qglow.counts.merges import Merges
@@ -57,12 +58,11 @@ def bounded_graph(graphs: Sequence[SizedGraph], small: SmallConstants | None = N
     borders = join_borders([entry.graph for entry in graphs])
     reshape_whole_gathers([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
-    gathers = keep_row_strides([entry.graph for entry in graphs])
     samples = AlignedGraphs(graphs, small)
     for value in samples.bound.outputs:
         if value.is_constant and samples.changes(value):
             raise UnsupportedError(f"output '{value.name}' depends on sizes alone, and no node gives it")
-    work = _Work(samples, gathers, borders)
+    work = _Work(samples, borders)
     for node in list(samples.bound.nodes):
         work.convert(node)
     work.check_outputs()
@@ -89,7 +89,7 @@ def bounded_graph(graphs: Sequence[SizedGraph], small: SmallConstants | None = N
 class _Work:
     """The conversion of one graph, node by node."""
 
-    def __init__(self, samples: AlignedGraphs, gathers: Collection[Node], borders: set[Value]) -> None:
+    def __init__(self, samples: AlignedGraphs, borders: set[Value]) -> None:
         self.graph = CountedGraph(samples)
         self.computed: dict[str, ComputedConstant] = {}
         self.grown: dict[Value, GrownInput] = {}
@@ -99,7 +99,7 @@ class _Work:
         self._samples, self._borders = samples, borders
         self._rests: dict[tuple[Value, int], Rest] = {}
         self._masked: dict[tuple[Value, int, float], Value] = {}
-        self._merges = Merges(samples, self.graph.counts, gathers)
+        self._merges = Merges(samples, self.graph.counts)
         self._filled: dict[Value, set[int]] = {}
         self._reached: dict[Value, list[int]] = {}
         self._reliance = Reliance()
@@ -246,15 +246,17 @@ class _Work:
                 self._not_negative.add(made.name)
             for axis in self.graph.counted(made):
                 self._rests[made, axis] = Rest.ZERO
-            places = self._samples.first_number(value)
-            if places is None:
+            counted = self._samples.progression(value)
+            if counted is None:
                 self.computed[value.name] = ComputedConstant(
                     made.type, self.graph.counts(made), arrays, reading(node)
                 )
             else:
                 (bound,), (count,) = made.type.shape, self.graph.counts(made)
                 kind = str(made.type.element.dtype)
-                self.graph.fillers.append(CountedPlaces(made.name, places, count, bound, kind))
+                self.graph.fillers.append(
+                    CountedPlaces(made.name, counted.first, count, bound, kind, counted.step)
+                )
 
     def _cuts(self, node: Node) -> bool:
         """Whether the result is a part of the operand; it then begins where the sizes of a call tell."""
@@ -290,17 +292,15 @@ class _Work:
         node.inputs = (moved, *node.inputs[1:])
 
     def _choose(self, node: Node, axis: int) -> None:
-        """Count indices of an axis from its beginning.
-
-        Raises UnsupportedError for rows of several dimensions, among which those before the first are others.
-        """
+        """Count indices of an axis from its beginning, and those of rows as the bound has these."""
         value, indices = self._operand(node, 0), self._operand(node, 1)
-        if indices.data is None:
-            if counts_from_start(indices, self._not_negative):
+        parts, count = self._merges.parts(value, axis), self.graph.counts(value)[axis]
+        if indices.data is None or parts is not None:
+            is_positive = counts_from_start(indices, self._not_negative)
+            if parts is None and is_positive:
                 return
-            if self._merges.is_merged(value, axis):
-                raise dependent(node, f"places of rows along axis {axis} may be negative")
-            made = self.graph.insert_from_start(node, indices, self.graph.counts(value)[axis])
+            places = ChosenPlaces(self.graph, node, indices)
+            made = places.from_start(count) if parts is None else places.of_rows(parts, is_positive)
             self._resemble(made, indices)
             for place in self.graph.counted(indices):
                 self._reliance.follows((made, place), (indices, place))
@@ -308,7 +308,7 @@ class _Work:
             return
         if (indices.data < 0).any():
             made = self.graph.add_input(f"{indices.name}__from_end", indices.type)
-            self.graph.fillers.append(PlacesFromEnd(made.name, indices.data, self.graph.counts(value)[axis]))
+            self.graph.fillers.append(PlacesFromEnd(made.name, indices.data, count))
             node.inputs = (value, made)
 
     def _effect(self, node: Node, index: int, axis: int) -> AxisEffect:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from qglow.core.types import ElementType, TensorType
 from qglow.counts.count import Count
-from qglow.counts.fillers import CountedPlaces, Filler, LivePlaces, NewPlace
+from qglow.counts.fillers import Filler, LivePlaces, NewPlace
 from qglow.counts.samples import AlignedGraphs
-from qglow.graph.graph import Node, Value, constant
+from qglow.graph.graph import Node, Value
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Add
-from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.movement import Gather
-from qglow.graph.ops.selection import Where
-from qglow.graph.ops.shape import Reshape
 
 Counts = tuple[Count, ...]
 
@@ -101,22 +95,6 @@ class CountedGraph:
         self.bound.insert_before(node, Node(name, operator, operands, (made,)))
         self._counts[made] = self.counts(like)
         return made
-
-    def insert_from_start(self, node: Node, indices: Value, count: Count) -> Value:
-        """Result of new nodes in front of another one: indices, those below zero with `count` added."""
-        name, kind = indices.name, indices.type
-        number = self.add_input(f"{name}__extent", TensorType(kind.element, (1,)))
-        self.fillers.append(CountedPlaces(number.name, count, Count((), 1), 1, str(kind.element.dtype)))
-        if not kind.shape:
-            number = self.insert_before(node, Reshape(()), (number,), f"{name}__places", indices)
-        zero = constant(
-            self.bound.unique_name(f"{name}__zero"), np.zeros(number.type.shape, kind.element.dtype)
-        )
-        turned = self.insert_before(node, Add(), (indices, number), f"{name}__turned", indices)
-        negative = self.insert_before(
-            node, Compare("less"), (indices, zero), f"{name}__negative", indices, ElementType.BOOL
-        )
-        return self.insert_before(node, Where(), (negative, turned, indices), f"{name}__from_start", indices)
 
     def gather_behind(self, node: Node, axis: int, places: Value) -> Value:
         """Result of a new node, which chooses places of a node's result and is used instead of it.

@@ -11,6 +11,8 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.counts.count import Count
 
+_ONE = Count((), 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Filler(ABC):
@@ -96,16 +98,20 @@ class PlacesFromEnd(Filler):
 
 @dataclass(frozen=True, eq=False)
 class CountedPlaces(Filler):
-    """Integers [bound]: `count` places from `first` on, then zeros. dtype: int32 or int64."""
+    """Integers [bound]: `count` places from `first` on, each `step` further, then zeros.
+
+    dtype: int32 or int64.
+    """
 
     first: Count
     count: Count
     bound: int
     dtype: str
+    step: Count = _ONE
 
     def fill(self, sizes: Mapping[str, int]) -> Array:
         """Ascending places."""
         filled: Array = np.zeros(self.bound, self.dtype)
         live = filled[: max(self.count.at(sizes), 0)]
-        live[:] = self.first.at(sizes) + np.arange(live.size)
+        live[:] = self.first.at(sizes) + self.step.at(sizes) * np.arange(live.size)
         return filled

@@ -8,7 +8,7 @@ many in all sizes, as in rows [S * N, C] of S frames of N signals: the merged ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -40,15 +40,14 @@ class Merged:
 class Merges:
     """Knowledge of merged axes of values of the bound's graph."""
 
-    def __init__(
-        self, samples: AlignedGraphs, counts: Callable[[Value], Counts], gathers: Collection[Node]
-    ) -> None:
-        """Take counts of operands, of values that conversions added too.
-
-        gathers: nodes that read single places of a merged axis, where the bound has them.
-        """
-        self._samples, self._counts, self._gathers = samples, counts, gathers
+    def __init__(self, samples: AlignedGraphs, counts: Callable[[Value], Counts]) -> None:
+        """Take counts of operands, of values that conversions added too."""
+        self._samples, self._counts = samples, counts
         self._merged: dict[tuple[Value, int], Merged] = {}
+
+    def parts(self, value: Value, axis: int) -> Merged | None:
+        """Parts of a merged axis; None for others."""
+        return self._merged.get((value, axis))
 
     def is_merged(self, value: Value, axis: int) -> bool:
         """Whether places of an axis that count are not together."""
@@ -81,8 +80,8 @@ class Merges:
         value = node.inputs[index]
         assert value is not None, "the axis is that of an operand"
         merged = self._merged.get((value, axis))
-        if effect.chosen and node in self._gathers:
-            return
+        if effect.chosen:
+            return  # single places, whose indices are turned into those of the bound
         if merged is None:
             made = self._made(node, value, axis) if effect.axis is not None else None
         elif node.operator.states_shape:

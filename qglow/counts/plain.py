@@ -72,7 +72,8 @@ def filler_to_plain(filler: Filler) -> dict[str, Any]:
         return {**plain, "first": first, "at_bound": filler.at_bound, "bound": filler.bound}
     if isinstance(filler, CountedPlaces):
         numbers = {"first": count_to_plain(filler.first), "count": count_to_plain(filler.count)}
-        return {**plain, **numbers, "bound": filler.bound, "dtype": filler.dtype}
+        step = count_to_plain(filler.step)
+        return {**plain, **numbers, "bound": filler.bound, "dtype": filler.dtype, "step": step}
     if isinstance(filler, PlacesFromEnd):
         indices = np.asarray(filler.indices)
         numbers = {"shape": list(indices.shape), "indices": indices.reshape(-1).tolist()}
@@ -103,8 +104,8 @@ def filler_from_plain(plain: Mapping[str, Any], known: Mapping[str, object]) -> 
     if kind in ("CountedPlaces", "PlacesFromEnd") and plain["dtype"] not in INTEGERS:
         raise ValueError(f"indices are {plain['dtype']}")
     if kind == "CountedPlaces":
-        first = count_from_plain(plain["first"], known)
-        return CountedPlaces(name, first, count, _size(plain["bound"]), str(plain["dtype"]))
+        first, step = (count_from_plain(plain[key], known) for key in ("first", "step"))
+        return CountedPlaces(name, first, count, _size(plain["bound"]), str(plain["dtype"]), step)
     if kind == "PlacesFromEnd":
         shape = tuple(_size(size) for size in plain["shape"])
         indices: Array = np.array([_whole(index) for index in plain["indices"]], plain["dtype"])

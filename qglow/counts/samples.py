@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,21 @@ class SizedGraph:
 
     sizes: Mapping[str, int]
     graph: Graph
+
+
+class Progression(NamedTuple):
+    """Numbers in equal steps from a first one on."""
+
+    first: Count
+    step: Count
+
+    def shows(self, value: Value, sizes: Mapping[str, int]) -> bool:
+        """Whether a constant of these sizes counts so."""
+        found = _progression(value)
+        if found is None:
+            return False
+        first, step = found
+        return first == self.first.at(sizes) and step in (None, self.step.at(sizes))
 
 
 class AlignedGraphs:
@@ -114,14 +130,18 @@ class AlignedGraphs:
             return False
         return len({part.tobytes() for data in found if data is not None for part in np.unique(data)}) == 1
 
-    def first_number(self, value: Value) -> Count | None:
-        """The first of the numbers that a constant counts, one after the other; None for other constants."""
-        found = [_ascending(twin) for twin in self._values[value]]
-        firsts = [first for first in found if first is not None]
-        count = self._fit(firsts) if len(firsts) == len(found) else None
-        small = self._small.constants.get(value.name)
-        known = count is None or small is None or _ascending(small) == count.at(self._small.sizes)
-        return count if known else None
+    def progression(self, value: Value) -> Progression | None:
+        """The numbers that a constant counts in equal steps; None for other constants."""
+        found = [progression for twin in self._values[value] if (progression := _progression(twin))]
+        if len(found) < len(self._values[value]):
+            return None
+        first = self._fit([start for start, _ in found])
+        steps = [1 if step is None else step for _, step in found]
+        step = self._fit(steps) if all(step is not None for _, step in found) or set(steps) == {1} else None
+        if first is None or step is None:
+            return None
+        counted, small = Progression(first, step), self._small.constants.get(value.name)
+        return counted if small is None or counted.shows(small, self._small.sizes) else None
 
     def never_negative(self, value: Value) -> bool:
         """Whether a constant has no number below zero in any size, not only in those of the graphs.
@@ -129,14 +149,18 @@ class AlignedGraphs:
         That is known where smaller sizes have the first numbers of the largest, and of one number, or of
         those that are counted from it, which only grows with sizes.
         """
-        arrays = self.arrays(value)
-        if not all(np.all(array >= 0) for array in arrays):
+        arrays, small = self.arrays(value), self._small.constants.get(value.name)
+        smallest = [] if small is None or small.data is None else [small.data]
+        if not all(np.all(array >= 0) for array in (*arrays, *smallest)):
             return False
         if all(np.array_equal(arrays[0][tuple(map(slice, array.shape))], array) for array in arrays):
             return True
         single = all(array.size and np.all(array == array.flat[0]) for array in arrays)
-        first = self._fit([int(array.flat[0]) for array in arrays]) if single else self.first_number(value)
-        return first is not None and first.offset >= 0 and all(factor >= 0 for _, factor in first.terms)
+        if single:
+            first = self._fit([int(array.flat[0]) for array in arrays])
+            return first is not None and _only_grows(first)
+        counted = self.progression(value)
+        return counted is not None and _only_grows(counted.first) and _only_grows(counted.step)
 
     def twins(self, node: Node) -> Sequence[Node]:
         """A node of the largest graph, and the same one in the others."""
@@ -203,10 +227,20 @@ def _present(value: Value | None) -> Value:
     return value
 
 
-def _ascending(value: Value) -> int | None:
-    """The first of the integers [n] that a constant counts, one after the other; None where it does not."""
+def _progression(value: Value) -> tuple[int, int | None] | None:
+    """First number and step of the integers [n] that a constant counts; None where it does not count.
+
+    The step of a single number is None.
+    """
     data = value.data
     if data is None or value.type.is_quantized or data.ndim != 1 or data.dtype not in (np.int32, np.int64):
         return None
-    counts = data.size > 0 and np.array_equal(data, data[0] + np.arange(data.size))
-    return int(data[0]) if counts else None
+    if data.size < 2:
+        return (int(data[0]), None) if data.size else None
+    first, step = int(data[0]), int(data[1]) - int(data[0])
+    return (first, step) if np.array_equal(data, first + step * np.arange(data.size)) else None
+
+
+def _only_grows(count: Count) -> bool:
+    """Whether a count is negative for no sizes."""
+    return count.offset >= 0 and all(factor >= 0 for _, factor in count.terms)

@@ -7,7 +7,6 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 import qglow
-from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
 from tests.unit.importer.tiny import tiny_model
 
@@ -164,13 +163,17 @@ def test_constants_of_a_signal_that_is_longer_than_its_window() -> None:
         assert program({"x": x})["y"].tobytes() == own({"x": x})["y"].tobytes(), samples
 
 
-def test_what_else_reads_the_first_rows_gets_those_of_the_call() -> None:
-    """Rows are refused where their places are an output too, rather than given for the bound."""
+def test_what_else_reads_the_places_of_rows_gets_those_of_the_call() -> None:
+    """Places that are an output too count rows as the call has them, not as the bound does."""
     nodes = [*BY_ROWS, node("Identity", ["place"], ["places"])]
     made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y", "places"], NUMBERS, opset=17)
     made.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
-    with pytest.raises(UnsupportedError, match="combines the N by T places"):
-        qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    program = qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    for batch, count in SIZES:
+        x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+        found, at = program({"x": x}), x.max(2).argmax(1)
+        np.testing.assert_array_equal(found["y"], x[np.arange(batch), at])
+        np.testing.assert_array_equal(found["places"], np.arange(batch) * count + at)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
@@ -208,20 +211,35 @@ def test_places_that_are_negative_for_small_sizes_alone(offset: int) -> None:
         np.testing.assert_array_equal(got.reshape(1, 6), x[:, count - 5 + offset], f"{count}")
 
 
-def test_rows_at_places_that_may_be_negative_are_refused() -> None:
-    """The place T - 5 of each sentence may be one of the sentence before."""
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
+def test_rows_before_the_first_count_from_the_last_of_the_call(kind: int) -> None:
+    """Each sentence takes a token of the one before it, and the first one of the last."""
     nodes = [
         *LAST,
-        node("Sub", ["t", "five"], ["before"]),
+        node("Neg", ["t"], ["before"]),
         node("Add", ["at", "before"], ["moved"]),
         node("Mul", ["every", "t"], ["starts"]),
-        node("Add", ["moved", "starts"], ["place"]),
+        node("Add", ["moved", "starts"], ["wide"]),
+        node("Cast", ["wide"], ["place"], to=kind),
         node("Reshape", ["x", "rows"], ["r"]),
         node("Gather", ["r", "place"], ["y"], axis=0),
     ]
-    made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y"], {**NUMBERS, "five": np.array(5)}, opset=17)
-    with pytest.raises(UnsupportedError, match="may be negative"):
-        qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    program = model(nodes, {"x": ("N", "T", 6)}).compile(bounds=BOUNDS)
+    for batch, count in SIZES:
+        x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+        wanted = x[np.arange(batch) - 1, x.max(2).argmax(1)]
+        np.testing.assert_array_equal(program({"x": x})["y"], wanted)
+
+
+def test_constant_places_of_rows() -> None:
+    """Row 3 is the second token of the second sentence of two tokens."""
+    numbers = {**NUMBERS, "some": np.array([3, 0, -1])}
+    nodes = [node("Reshape", ["x", "rows"], ["r"]), node("Gather", ["r", "some"], ["y"], axis=0)]
+    made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y"], numbers, opset=17)
+    program = qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    for batch, count in ((2, 2), (8, 16), (1, 4), (3, 7)):
+        x = np.random.default_rng(batch).normal(size=(batch, count, 6)).astype(np.float32)
+        np.testing.assert_array_equal(program({"x": x})["y"], x.reshape(-1, 6)[[3, 0, -1]])
 
 
 @pytest.mark.parametrize("twice", [False, True])

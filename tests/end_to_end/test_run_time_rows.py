@@ -173,6 +173,22 @@ def test_one_token_is_chosen_of_rows(bounds: dict[str, int]) -> None:
 
 
 SEEN = [transpose("x", "seen", 1, 0, 2), reshape("seen", "rows", "r")]
+
+
+@pytest.mark.parametrize("places", [[1], [-1, 0, 4], [[2], [3]]])
+def test_single_rows_are_those_of_the_call(places: list[int]) -> None:
+    """Row N is the first one of the second frame, for all numbers N of samples."""
+    nodes = [*SEEN, node("MatMul", ["r", "wq"], ["p"]), node("Gather", ["p", "places"], ["y"])]
+    made = tiny_model(
+        nodes, {"x": ("N", FRAMES, WIDTH)}, ["y"], CONSTANTS | {"places": np.array(places)}, opset=17
+    )
+    source = qglow.load_model(made.SerializeToString())
+    program, own = source.compile(bounds={"N": 8}), source.compile()
+    for batch in (8, 1, 3):
+        x = RANDOM.normal(size=(batch, FRAMES, WIDTH)).astype(np.float32)
+        assert same(program({"x": x}), own({"x": x})), batch
+
+
 COMBINED = "combines the 5 by N places along axis 0 of 'r'"
 
 
@@ -185,7 +201,6 @@ COMBINED = "combines the 5 by N places along axis 0 of 'r'"
         ([*SEEN, node("CumSum", ["r", "first"], ["y"], name="sums")], f"node 'sums' .*{COMBINED}"),
         ([*SEEN, node("Concat", ["r", "r"], ["y"], axis=0, name="both")], "'both' .*joins rows of several"),
         ([*SEEN, node("Slice", ["r", "one", "three"], ["y"], name="part")], f"node 'part' .*{COMBINED}"),
-        ([*SEEN, node("Gather", ["r", "one"], ["y"], name="row")], f"node 'row' .*{COMBINED}"),
         (
             [
                 *SEEN,

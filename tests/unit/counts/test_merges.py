@@ -44,7 +44,7 @@ def graph(sizes: Sizes, *shapes: Shapes, running: bool = False) -> Graph:
 def noted(*shapes: Shapes, running: bool = False) -> list[dict[int, Merged]]:
     """Merged axes of the results of nodes, where each axis has its effect noted, as a conversion does."""
     samples = AlignedGraphs([SizedGraph(sizes, graph(sizes, *shapes, running=running)) for sizes in SIZES])
-    merges, found = Merges(samples, samples.counts, ()), []
+    merges, found = Merges(samples, samples.counts), []
     for node in samples.bound.nodes:
         value = node.inputs[0]
         assert value is not None
