@@ -98,9 +98,11 @@ def _value(key: str, entry: object) -> ProfiledValue:
 def _statistics(fields: Mapping[str, Any]) -> ValueProfile:
     counts = decode_counts(_text(fields, "counts"), BIN_COUNT)
     low, high = _floats(_text(fields, "min")), _floats(_text(fields, "max"))
-    if low.size != 1 or high.size != 1 or low[0] > high[0] and counts.any():
+    if low.size != 1 or high.size != 1:
         raise ValueError("min and max are not a range")
     value = ValueProfile(counts, float(low[0]), float(high[0]), _channels(fields))
+    if value.low > value.high and value.total > value.nan_count:
+        raise ValueError("min and max are not a range")
     for name, found in (
         ("zeros", value.zero_count), ("infinities", value.infinity_count), ("nans", value.nan_count),
     ):  # fmt: skip

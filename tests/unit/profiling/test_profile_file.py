@@ -60,6 +60,15 @@ def test_loading_restores_everything(tmp_path: Path) -> None:
     assert found.model.path.resolve() == (tmp_path / "models" / "m.onnx").resolve()
 
 
+def test_values_that_were_nothing_but_nan_come_back(tmp_path: Path) -> None:
+    """A part of a model that no sample gives numbers, such as 0 / 0, leaves the rest of the profile."""
+    profile = example(tmp_path, values={"0a" * 16: value("x", np.nan, np.nan), "0b" * 16: value("y", 1.0)})
+    save(profile, tmp_path / "p.yaml")
+    found = load(tmp_path / "p.yaml")
+    assert_equal(profile, found, tmp_path)
+    assert found.values["0a" * 16].statistics.nan_count == 4
+
+
 def test_same_content_gives_same_bytes(tmp_path: Path) -> None:
     save(example(tmp_path), tmp_path / "a.yaml")
     save(load(tmp_path / "a.yaml"), tmp_path / "b.yaml")
