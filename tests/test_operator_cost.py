@@ -19,7 +19,9 @@ LIMITS = {
     "Gelu": 5,
     "HardSwish": 5,
     "AveragePool": 7,
-    "Concat": 9,  # exporter/sizes.py writes it to put computed sizes together, gguf/decoder.py in decoders
+    # exporter/sizes.py writes it to put computed sizes together, gguf/decoder.py in decoders, and
+    # importer/last_selected.py knows a form of exporters by it.
+    "Concat": 10,
     "Conv": 8,
     "MaxPool": 7,
     "Softmax": 10,  # gguf/decoder.py writes it in decoders

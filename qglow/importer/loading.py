@@ -16,6 +16,7 @@ from qglow.core.errors import ModelError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
 from qglow.importer.inlining import with_functions_inlined
+from qglow.importer.last_selected import with_last_selected
 from qglow.importer.wire import without_large_data
 from qglow.interchange.nodes import outer_inputs
 
@@ -76,8 +77,9 @@ def _load(place: ModelPlace) -> ModelFile:
         inlined = with_functions_inlined(proto, nodes)
     except ModelError as error:
         raise ModelError(f"{place}: {error}") from error
-    if inlined is not proto:
-        proto, nodes = inlined, _sorted_nodes(place, inlined.graph)
+    selected = with_last_selected(inlined, nodes if inlined is proto else inlined.graph.node, opset)
+    if selected is not proto:
+        proto, nodes = selected, _sorted_nodes(place, selected.graph)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)

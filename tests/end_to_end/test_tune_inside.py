@@ -28,10 +28,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> qglow.Model:
     """A model whose loop, of as many rounds as an input says, takes a small difference of large values."""
     cell = body(
         [
-            node("MatMul", ["s", "v"], ["p"], name="product"),
-            node("Add", ["p", "far"], ["far_off"], name="far"),
+            node("Add", ["s", "far"], ["far_off"], name="far"),
             node("Relu", ["far_off"], ["large"], name="large"),
-            node("Sub", ["large", "far"], ["next"], name="back"),
+            node("Sub", ["large", "far"], ["p"], name="back"),
+            node("MatMul", ["p", "v"], ["next"], name="product"),
         ],
         {**START, "s": ROW},
         {"go": (BOOL, []), "next": ROW},
@@ -70,5 +70,5 @@ def test_the_diagnosis_and_what_it_tries_reach_into_the_loop(model: qglow.Model)
     worst = found.ranked()[0]
     assert worst.node.startswith("cell.body/") and found.share(worst) > 0.9 and worst.isolated_db is not None
     best = found.suggestions()[0]
-    assert best.where == worst.node and best.gain_db > 20.0
+    assert best.where.startswith("cell.body/") and best.gain_db > 20.0
     assert worst.node in to_text(Document("", found._sections()))
