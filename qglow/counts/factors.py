@@ -8,7 +8,7 @@ from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.shape import Reshape
-from qglow.graph.rewriting import operand
+from qglow.graph.rewriting import computed_before, operand
 
 
 def compute_factors(graphs: Sequence[Graph]) -> None:
@@ -67,9 +67,4 @@ class _Work:
         return next(same, value)
 
     def _add(self, part: str, operator: Operator, *inputs: Value) -> Value:
-        """Result of a new node in front."""
-        name = self._graph.unique_name(f"{self._node.name}__{part}")
-        (kind,) = operator.infer([value.type for value in inputs])
-        result = Value(name, kind)
-        self._graph.insert_before(self._node, Node(name, operator, inputs, (result,)))
-        return result
+        return computed_before(self._graph, self._node, part, operator, *inputs)

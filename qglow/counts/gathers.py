@@ -1,4 +1,4 @@
-"""Gathers of places that follow from sizes: of all in their order, and of rows by two indices."""
+"""Gathers of all places of an axis in their order, which follow from sizes."""
 
 from __future__ import annotations
 

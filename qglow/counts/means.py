@@ -16,7 +16,7 @@ from qglow.graph.ops.elementwise import Div, Mul
 from qglow.graph.ops.functions import Round
 from qglow.graph.ops.quantize import Dequantize, Quantize
 from qglow.graph.ops.shape import Cast
-from qglow.graph.rewriting import operand
+from qglow.graph.rewriting import computed_before, operand
 
 Sum = tuple[Operator, tuple[int, ...]]
 """A sum and the axes of its elements."""
@@ -126,9 +126,4 @@ class _Work:
         return constant(self.graph.unique_name(f"{self.node.name}__{part}"), data)
 
     def _add(self, part: str, operator: Operator, *inputs: Value) -> Value:
-        """Result of a new node in front of the mean."""
-        name = self.graph.unique_name(f"{self.node.name}__{part}")
-        (kind,) = operator.infer([value.type for value in inputs])
-        result = Value(name, kind)
-        self.graph.insert_before(self.node, Node(name, operator, inputs, (result,)))
-        return result
+        return computed_before(self.graph, self.node, part, operator, *inputs)

@@ -133,6 +133,15 @@ def new_constant(graph: Graph, wanted: str, data: Array) -> Value:
     return constant(graph.unique_name(wanted), np.asarray(data, order="C"))
 
 
+def computed_before(graph: Graph, node: Node, part: str, operator: Operator, *inputs: Value) -> Value:
+    """Result of a new node in front of another one, which is named after it and a part."""
+    name = graph.unique_name(f"{node.name}__{part}")
+    (kind,) = operator.infer([value.type for value in inputs])
+    result = Value(name, kind)
+    graph.insert_before(node, Node(name, operator, inputs, (result,)))
+    return result
+
+
 def change(node: Node, operator: Operator, inputs: Sequence[Value | None] | None = None) -> Node:
     """Change a node in place to compute something else of the same type, under its name."""
     node.operator = operator
