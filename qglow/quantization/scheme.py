@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.rewriting import operand
 from qglow.quantization.attention import is_gate
 from qglow.quantization.attention_region import AttentionRegion, attention_region, whole_region
 from qglow.recipe.choices import Calibration
@@ -18,6 +19,15 @@ from qglow.recipe.schema import Recipe
 
 IN_ATTENTION = Calibration("percentile", 99.99)
 """Calibration in attention regions where the recipe states none."""
+LEAST_SHARE = 1 / 64
+"""Least share of the elements of all constants that a table must have to be int8.
+
+A table of two types of tokens saves nothing, and its rounding is the same in every token.
+"""
+
+
+SMALL_TABLE = "transformer: its table is too small to save anything in int8"
+"""Reason why a lookup in such a table stays float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +62,11 @@ def _of_region(graph: Graph, region: AttentionRegion) -> dict[str, Treatment]:
     found = {product.name: Treatment() for product in region.products}
     for node, role in region.roles.items():
         found[node.name] = Treatment() if node in moved else Treatment(role.reason)
+    least = LEAST_SHARE * sum(value.type.size for value in graph.constants())
     for node in graph.nodes:
         if _looks_up(node) and any(user in region.roles for user in node.output.users()):
-            found[node.name] = Treatment(by_rows=True)
+            large = operand(node).type.size >= least
+            found[node.name] = Treatment(by_rows=True) if large else Treatment(SMALL_TABLE)
     for product in region.products:
         for node in _behind_gate(product, region, moved):
             found[node.name] = Treatment(wide=True)

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qglow.core.types import Array, ElementType
+from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import KeepFloat
+from qglow.graph.ops.elementwise import Add
+from qglow.graph.ops.movement import Gather
 from qglow.graph.text import print_graph
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profile import Profile
@@ -27,7 +29,10 @@ from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import MODEL
 from tests.unit.quantization.attention_networks import (
     TOKENS,
+    WIDTH,
+    Network,
     bert,
+    embedded,
     gated_convolutions,
     llama,
     similarity,
@@ -175,6 +180,25 @@ def test_tables_of_embeddings_have_a_scale_for_each_row() -> None:
     for word in (2, 3, 4):
         found, wanted = looked_up(made.graph, word)[0, 0], table.data[word]
         assert np.max(np.abs(found - wanted)) <= np.max(np.abs(wanted)) / 200.0
+
+
+def test_a_table_that_saves_nothing_stays_float() -> None:
+    """The rounding of a type of tokens would be the same in all of them."""
+    network = Network()
+    words = embedded(network)
+    kinds = network.builder.input("kinds", TensorType(ElementType.INT64, (1, TOKENS)))
+    types = network.add(Gather(0), network.constant(2, WIDTH, scale=1.0), kinds, name="types")
+    x = network.block(network.norm(network.add(Add(), words, types, name="both"), "norm0"), "a")
+    graph = network.finish(network.linear(x, 3, "head"))
+    random = np.random.default_rng(1)
+    feeds = [
+        {"tokens": random.integers(0, 20, TOKENS), "kinds": random.integers(0, 2, TOKENS)} for _ in range(8)
+    ]
+    kept = (Sample(str(number), each) for number, each in enumerate(feeds))
+    seen = profile(graph, kept, InterpreterEngine(lambda batch: graph), model=MODEL, batch_size=1)
+    reasons = float_nodes(quantize(graph, seen, Recipe()))
+    assert "too small" in reasons[named(graph, "types").name]
+    assert named(graph, "words").name not in reasons
 
 
 def test_a_table_stays_float_by_rule_and_pattern() -> None:
