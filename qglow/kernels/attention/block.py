@@ -196,13 +196,14 @@ class QueryTile:
                     self._store_scores(total, row, first, None if height == SQUARE else height)
 
     def _fetch(self, first: Index) -> None:
-        """Emit prefetches of keys that follow those from `first` on, and of the values of these."""
-        if self.e.target.size is not CodeSize.FAST:
-            return
-        e, extents, line = self.e, self.stack.extents, self.e.target.model.line_bytes
-        for name, size, ahead in (("keys", extents.depth, KEYS_AHEAD), ("values", extents.width, 0)):
-            place = e.offset(self.stack.places[name], e.scaled(first, 4 * size))
-            fetch_early(e, place, 4 * size * ahead, -(-4 * size * SQUARE // line))
+        """Emit prefetches of keys that follow those from `first` on.
+
+        Values are read in order later, which processors notice themselves.
+        """
+        e, size = self.e, 4 * self.stack.extents.depth
+        if e.target.size is CodeSize.FAST:
+            place = e.offset(self.stack.places["keys"], e.scaled(first, size))
+            fetch_early(e, place, size * KEYS_AHEAD, -(-size * SQUARE // e.target.model.line_bytes))
 
     def _add_square(self, square: list[Value], column: Index, sums: list[Value]) -> list[Value]:
         """Add the products of all rows and of columns of queries from `column` on."""

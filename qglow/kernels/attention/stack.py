@@ -9,7 +9,7 @@ from qglow.kernels.attention.extents import Extents
 from qglow.kernels.emit.builder import F32, I8, I32, I64, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Site
-from qglow.kernels.movement.transpose import SQUARE, transpose_square
+from qglow.kernels.movement.transpose import SQUARE, transpose_halves, transpose_square
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.products.packed_product import SIGN
 from qglow.kernels.reduction.softmax import LANES, reduce_lanes
@@ -119,6 +119,12 @@ class KeyStack:
         """Emit `width` vectors of 16 keys, of which `height` are there: their words from `column` on."""
         e, size = self.e, self.extents.key_bytes
         start = e.offset(self.places["keys"], e.plus(e.scaled(first, size), e.scaled(column, 4)))
+        if height == width == SQUARE and not self.extents.is_int8:
+            left, right = (
+                [e.load(e.offset(start, size * r + part), vec(F32, SQUARE // 2)) for r in range(SQUARE)]
+                for part in (0, 2 * SQUARE)
+            )
+            return transpose_halves(e, left, right)
         rows = [self._words(e.offset(start, size * r), column, width) for r in range(height)]
         # Any vector will do for keys that are not there: their scores are never read.
         return transpose_square(e, rows + [rows[0]] * (SQUARE - height))[:width]
