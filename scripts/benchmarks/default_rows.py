@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from scripts.benchmarks.frame import json_document
-from scripts.benchmarks.rivals.cache import title_of, tools
+from scripts.benchmarks.rivals.cache import all_tools, title_of
+from scripts.benchmarks.rivals.quantize import DYNAMIC
 from scripts.benchmarks.tables import markdown_table
 
 DEFAULT = "default"
@@ -18,6 +19,8 @@ LIMIT = 0.5
 """Decibels of SQNR that the default may be behind the best of PLAIN."""
 BROKEN = 6.0
 """Decibels below which a model is broken, and must not call itself good."""
+WITHOUT_RANGES = title_of(DYNAMIC)
+"""The tool that measures ranges while the model runs: it rounds what products read, and nothing else."""
 MOST = 100.0
 """Decibels that a difference counts at most: what does not differ has infinitely many."""
 
@@ -63,8 +66,8 @@ class Row:
 
     @property
     def lead(self) -> float | None:
-        """Decibels of the default over the best other tool; None without one."""
-        return _over(self.default, self.others.values())
+        """Decibels of the default over the best other tool with ranges from samples; None without one."""
+        return _over(self.default, [each for title, each in self.others.items() if title != WITHOUT_RANGES])
 
     def cells(self) -> tuple[str, ...]:
         """As in the table."""
@@ -74,7 +77,7 @@ class Row:
             f"{self.calibrated} / {self.samples}",
             _cell(self.default),
             *(_cell(self.plain.get(name)) for name in PLAIN),
-            *(_cell(self.others.get(title_of(name))) for name in tools()),
+            *(_cell(self.others.get(title_of(name))) for name in all_tools()),
             _signed(self.gain),
             _signed(self.lead),
             self.verdict or "-",
@@ -83,7 +86,7 @@ class Row:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """The table of the documentation."""
-    titles = ("model", "judged on", "samples", DEFAULT, *PLAIN, *map(title_of, tools()))
+    titles = ("model", "judged on", "samples", DEFAULT, *PLAIN, *map(title_of, all_tools()))
     body = [row.cells() for row in rows]
     return markdown_table((*titles, "over plain", "over others", "verdict"), body)
 

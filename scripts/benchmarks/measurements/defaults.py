@@ -2,12 +2,12 @@
 
 Every model of the zoo (QGLOW_ZOO) and of other people's (QGLOW_WILD) that qglow loads is quantized with
 qglow's defaults; with each plain method and no repair; by onnxruntime's static quantization with each of its
-methods; and by NNCF where it is installed (extra `bench`). All calibrate on the same samples and are judged
-by the smallest SQNR of the float outputs in dB, beside the share of samples with the same best class where
-there are classes, against float32 in onnxruntime. Of the recipes in recipes/ only preprocessing and names of
-arrays are used, none of their choices. Models with labelled data are judged on samples that did not
-calibrate; other people's have a few samples, which do both; models without data run on random inputs. The
-figures of the last two are a warning sign and no accuracy.
+methods, and by its dynamic one; and by NNCF where it is installed (extra `bench`). All that calibrate do so
+on the same samples, and all are judged by the smallest SQNR of the float outputs in dB, beside the share of
+samples with the same best class where there are classes, against float32 in onnxruntime. Of the recipes in
+recipes/ only preprocessing and names of arrays are used, none of their choices. Models with labelled data are
+judged on samples that did not calibrate; other people's have a few samples, which do both; models without
+data run on random inputs. The figures of the last two are a warning sign and no accuracy.
 
 A row is printed to standard error when it is known, and kept in the file of --json. With --again that file's
 figures of plain methods and other tools are kept, so that a change to the defaults is judged quickly; with
@@ -63,7 +63,7 @@ from scripts.benchmarks.frame import (
 from scripts.benchmarks.models.evaluated import EvaluatedModel
 from scripts.benchmarks.models.opened import found_names, has_drawn_inputs, opened_models
 from scripts.benchmarks.models.wild import WILD
-from scripts.benchmarks.rivals.cache import RivalCache, add_cache_options, title_of, tools
+from scripts.benchmarks.rivals.cache import RivalCache, add_cache_options, all_tools, title_of
 from scripts.benchmarks.tables import conditions, with_other_rows
 
 _PARAMETERS = inspect.signature(Model.quantize).parameters
@@ -267,7 +267,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--calibration", type=int, default=64, metavar="N", help="calibrate on the first N samples only (64)"
     )
     parser.add_argument(
-        "--tools", nargs="*", default=tools(), choices=tools(), metavar="TOOL", help="only these"
+        "--tools", nargs="*", default=all_tools(), choices=all_tools(), metavar="TOOL", help="only these"
     )
     parser.add_argument("--again", action="store_true", help="measure the default alone again")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the JSON file has")

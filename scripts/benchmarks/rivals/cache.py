@@ -15,7 +15,7 @@ from qglow.profiling.samples import DataDigest
 from qglow.report.rivals import METHODS
 from scripts.benchmarks.models.evaluated import REPOSITORY, EvaluatedModel
 from scripts.benchmarks.rivals.nncf_tool import has_nncf
-from scripts.benchmarks.rivals.quantize import SECONDS
+from scripts.benchmarks.rivals.quantize import DYNAMIC, SECONDS
 
 NNCF = "nncf"
 
@@ -23,6 +23,11 @@ NNCF = "nncf"
 def tools() -> tuple[str, ...]:
     """The calibration methods of onnxruntime's tool, and NNCF where it is installed."""
     return (*METHODS, *((NNCF,) if has_nncf() else ()))
+
+
+def all_tools() -> tuple[str, ...]:
+    """The same, and onnxruntime's dynamic quantization, which reads no samples."""
+    return (*METHODS, DYNAMIC, *tools()[len(METHODS) :])
 
 
 @dataclass(frozen=True)

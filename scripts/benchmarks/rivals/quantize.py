@@ -4,7 +4,8 @@
 
 is a process of its own, so that a tool that takes too long can be stopped. It writes the seconds that the
 tool took beside OUTPUT, with reading the samples and without imports. TOOL is a calibration method of
-onnxruntime's tool, or nncf. SAMPLES is how many of the calibration samples it sees (default: all).
+onnxruntime's tool, `dynamic` for its quantization without samples, or nncf. SAMPLES is how many of the
+calibration samples it sees (default: all).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import onnx
 from onnx import version_converter
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from qglow.core.errors import ModelError
 from qglow.core.files import write_atomically
@@ -27,6 +29,7 @@ from qglow.report.rivals import METHODS, quantize_with_onnxruntime
 from scripts.benchmarks.models.opened import found_names, opened_models
 from scripts.benchmarks.rivals.nncf_tool import quantize_with_nncf
 
+DYNAMIC = "dynamic"
 SECONDS = ".seconds"
 """Suffix of the file beside a model that says how long the tool took."""
 _PER_CHANNEL_OPSET = 13
@@ -55,7 +58,23 @@ def _by_tool(path: Path, samples: Iterable[Sample], tool: str) -> bytes:
     for method in METHODS:
         if tool == method:
             return quantize_with_onnxruntime(path, samples, method)
+    if tool == DYNAMIC:
+        return _dynamically(path)
     return quantize_with_nncf(path, samples)
+
+
+def _dynamically(path: Path) -> bytes:
+    """The model with int8 weights by channel and activations that are quantized while it runs.
+
+    Raises ModelError where the tool fails.
+    """
+    with TemporaryDirectory(prefix="qglow-rival-") as folder:
+        written = Path(folder) / "dynamic.onnx"
+        try:
+            quantize_dynamic(path, written, per_channel=True, weight_type=QuantType.QInt8)
+        except Exception as error:  # the tool raises whatever its parts raise
+            raise ModelError(f"onnxruntime's tool cannot quantize it dynamically: {error}") from error
+        return written.read_bytes()
 
 
 def _modern(path: Path, target: Path) -> Path:
