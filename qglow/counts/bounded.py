@@ -35,6 +35,7 @@ from qglow.counts.refusals import dependent, reading
 from qglow.counts.reliance import Place, Reliance
 from qglow.counts.rest import Rest, at_least, neutral_element, of_border, rest_of
 from qglow.counts.samples import AlignedGraphs, SizedGraph
+from qglow.counts.sequences import end_sequences
 from qglow.counts.small import SmallConstants
 from qglow.counts.uniform import spread_numbers
 from qglow.graph.axes import AxisEffect
@@ -55,6 +56,7 @@ def bounded_graph(graphs: Sequence[SizedGraph], small: SmallConstants | None = N
     divide_sums([entry.graph for entry in graphs])
     compute_factors([entry.graph for entry in graphs])
     spread_numbers([entry.graph for entry in graphs], small)
+    end_sequences([entry.graph for entry in graphs])
     borders = join_borders([entry.graph for entry in graphs])
     reshape_whole_gathers([entry.graph for entry in graphs])
     dequantize_changing([entry.graph for entry in graphs])
@@ -161,8 +163,8 @@ class _Work:
             raise dependent(node, "it joins rows of several dimensions")
         self._note_sizes(node, joined)
         beside = min((of_border(v) for v in present if v in self._borders), default=Rest.ZERO)
-        reached: dict[int, Rest] = {}
-        sources: dict[int, list[Place]] = {}
+        reached: list[dict[int, Rest]] = [{} for _ in node.outputs]
+        sources: list[dict[int, list[Place]]] = [{} for _ in node.outputs]
         wanted: list[tuple[int, int, float]] = []
         for index, value, axis in self._counted_operands(node, joined):
             effect = self._effect(node, index, axis)
@@ -170,42 +172,47 @@ class _Work:
                 self._choose(node, axis)
             if effect.neutral is not None:
                 wanted.append((index, axis, effect.neutral))
-            if effect.axis is not None:
-                rest = rest_of(node, index, self._rest(value, axis), effect.neutral, effect.axis)
-                reached[effect.axis] = min(reached.get(effect.axis, beside), rest)
-                sources.setdefault(effect.axis, []).append((value, axis))
+            for number in range(len(node.outputs)):
+                to = effect.axis_of(number)
+                if to is not None:
+                    rest = rest_of(node, index, self._rest(value, axis), effect.neutral, to)
+                    reached[number][to] = min(reached[number].get(to, beside), rest)
+                    sources[number].setdefault(to, []).append((value, axis))
         for index, axis, neutral in self._needed(node, wanted):
             self._mask(node, index, axis, neutral)
         if _joins_operands(node, wanted):
             # Terms behind the live ones have a factor of zero now.
             self._summed[node.output] = self.graph.counts(self._operand(node, wanted[0][0]))[wanted[0][1]]
-        for value in node.outputs:
+        for value, own, places in zip(node.outputs, reached, sources, strict=True):
             for axis in self.graph.counted(value):
                 self._require(self.graph.counts(value)[axis])
-                if axis not in reached and axis != joined and not (cuts or node.operator.states_shape):
+                if axis not in own and axis != joined and not (cuts or node.operator.states_shape):
                     raise dependent(
                         node, f"axis {axis} of its result grows with {self.graph.counts(value)[axis]}"
                     )
-                self._rests[value, axis] = at_least(value, reached.get(axis, Rest.ANY))
-            self._reached[value] = list(reached)
-            for axis, places in sources.items():
-                self._reliance.follows((value, axis), *places)
+                self._rests[value, axis] = at_least(value, own.get(axis, Rest.ANY))
+            self._reached[value] = list(own)
+            for axis, operands in places.items():
+                self._reliance.follows((value, axis), *operands)
         if joined is not None and joined in self.graph.counted(node.output):
             self._join(node, joined)
 
     def _note_sizes(self, node: Node, joined: int | None) -> None:
         """Note sizes of the axes of results that follow from one axis of an operand."""
-        known: dict[int, Count] = {}
+        known: list[dict[int, Count]] = [{} for _ in node.outputs]
         for index, value, axis in self._counted_operands(node, joined):
             effect = self._effect_in_all(node, index, axis)
-            if effect is not None:
-                self._merges.note(node, index, axis, effect)
-            if effect is not None and effect.axis is not None:
-                known[effect.axis] = self._following(node, value, axis, effect)
+            if effect is None:
+                continue
+            self._merges.note(node, index, axis, effect)
+            for number, sizes in enumerate(known):
+                to = effect.axis_of(number)
+                if to is not None:
+                    sizes[to] = self._following(node, value, axis, effect)
         if joined is not None:
-            known[joined] = sum_of([self.graph.counts(v)[joined] for v in node.inputs if v is not None])
-        for value in node.outputs:
-            self.graph.note(value, known, [axis for axis in known if self._merges.is_merged(value, axis)])
+            known[0][joined] = sum_of([self.graph.counts(v)[joined] for v in node.inputs if v is not None])
+        for value, sizes in zip(node.outputs, known, strict=True):
+            self.graph.note(value, sizes, [axis for axis in sizes if self._merges.is_merged(value, axis)])
 
     def _effect_in_all(self, node: Node, index: int, axis: int) -> AxisEffect | None:
         """The effect of an axis in all sizes; None where there is no single one."""
@@ -236,7 +243,8 @@ class _Work:
         for value in dict.fromkeys(node.inputs):
             if value is None or not value.is_constant or not self._samples.changes(value):
                 continue
-            if value in self._borders or (_has_factors(node) and self._samples.repeats(value)):
+            one_number = _has_factors(node) or node.operator.recurs is not None
+            if value in self._borders or (one_number and self._samples.repeats(value)):
                 continue  # as many places as the bound has hold the number that each size has
             if value.type.quantization is not None:
                 raise dependent(node, f"its weights '{value.name}' are others for other sizes")

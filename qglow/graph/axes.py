@@ -16,7 +16,8 @@ class AxisEffect:
     `neutral` fills; None where the result has no such axis. neutral: the real number that stands for places
     that shall have no effect on others; None where no place affects another one. cuts: the result has some
     of the places, beginning with one that attributes state. chosen: the result has places whose indices are
-    the second operand. running: each place of the result depends on those before it too.
+    the second operand. running: each place of the result depends on those before it too. others: axes of
+    further results of the node, where those are others.
     """
 
     axis: int | None = None
@@ -27,6 +28,11 @@ class AxisEffect:
     factor: int = 1
     added: int = -1
     stride: int = 1
+    others: tuple[int | None, ...] = ()
+
+    def axis_of(self, number: int) -> int | None:
+        """The axis of the node's result with this number."""
+        return self.others[number - 1] if number and self.others else self.axis
 
     @property
     def keeps_places(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qglow.core.types import Array, ElementType, TensorType, float_type
+from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import Operator, Policy, Recur, register, require
 from qglow.graph.ops.rules import Arrays, Types, float_operand, given, optional, parameters_of, vector_operand
 from qglow.numerics.recurrence import Sequences, recur_float, recur_int8, state_factors
@@ -66,6 +67,20 @@ class Recurrence(RecurrentCell, Operator):
         fits = lengths is None or lengths == TensorType(ElementType.INT32, (batch,))
         require(fits, f"lengths is {lengths}, it must be i32<{batch}>")
         return float_type(steps + 1, batch, width), float_type(batch, width)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Sequences are apart; steps count as far as `lengths` says, and give one state more."""
+        if index == self._index("given") and axis == 1:
+            return AxisEffect(1, others=(0,))
+        if index in map(self._index, ("hidden", "carried", "lengths")) and axis == 0:
+            return AxisEffect(1, others=(0,))
+        ends = len(inputs) > self._index("lengths") and inputs[self._index("lengths")] is not None
+        if index == self._index("given") and axis == 0 and ends:
+            return AxisEffect(0, added=0, others=(None,))
+        return None
+
+    def _index(self, name: str) -> int:
+        return next(place for place, operand in enumerate(self.operands) if operand.rstrip("?") == name)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.recurrence."""

@@ -132,15 +132,47 @@ class _Sequences:
     weights: Value
 
     def emit(self) -> None:
-        """Emit the first states, then a loop over steps: products, then cells."""
+        """Emit the first states, then a loop over steps: products, then cells.
+
+        Steps behind the ends of all sequences are not computed: they leave the states as they are.
+        """
         site, layout = self.site, self.layout
         e, operation, steps = site.e, operation_of(site.instruction), site["src"].shape[0]
         cells = [Cells(site, layout, e.plus(self.row, number)) for number in range(self.height)]
         for sequence in cells:
             sequence.begin(steps if operation.reverse else 0)
+        longest = self._longest(cells, steps)
+        if operation.reverse:
+            self._hold(cells, longest, steps)
+            self._steps(cells, longest)
+        else:
+            self._steps(cells, longest)
+            self._hold(cells, e.plus(longest, 1), steps + 1)
+
+    def _longest(self, cells: Sequence[Cells], steps: int) -> Index:
+        """Steps until the last of the sequences ends."""
+        e, longest = self.site.e, cells[0].length
+        if longest is None:
+            return steps
+        for sequence in cells[1:]:
+            assert sequence.length is not None, "all sequences have a length"
+            longest = e.maximum(longest, sequence.length)
+        return e.minimum(e.maximum(longest, 0), steps)
+
+    def _hold(self, cells: Sequence[Cells], first: Index, stop: int) -> None:
+        """Emit rows of the result that have the states as they are."""
+        if first != stop:
+            with self.site.e.loop(first, stop, name="held") as row:
+                for sequence in cells:
+                    sequence.hold(row)
+
+    def _steps(self, cells: Sequence[Cells], count: Index) -> None:
+        """Emit the first steps, the last of them first in reverse."""
+        site, layout = self.site, self.layout
+        e, operation = site.e, operation_of(site.instruction)
         whole, *rest = _parts(operation, layout.gate_vectors)
-        with e.loop(0, steps, name="step") as index:
-            time = e.plus(e.scaled(index, -1), steps - 1) if operation.reverse else index
+        with e.loop(0, count, name="step") as index:
+            time = e.plus(count, e.plus(e.scaled(index, -1), -1)) if operation.reverse else index
             self._product([sequence.state for sequence in cells], cells, *whole)
             for part in rest:
                 for sequence in cells:

@@ -149,6 +149,15 @@ class Cells:
 
         self._vectors(compute)
 
+    def hold(self, row: Index) -> None:
+        """Copy the states to a row of the result."""
+
+        def copy(start: Index, count: int | None) -> None:
+            place = self.site["dest"].at(self.site.e, row, self.row, start)
+            self.site.e.store_lanes(self._held(start, count), place, count)
+
+        self._vectors(copy)
+
     def step(self, time: Index) -> None:
         """Compute the new states from all sums. `time`: the step, in the order of the sequence."""
         e, operation = self.site.e, operation_of(self.site.instruction)
@@ -166,9 +175,8 @@ class Cells:
             hidden, carried = operation.step(given, own, self._real(before), seen, bias)
             state, content = self._stored(hidden), carried.value
             if within is not None:
-                place = e.offset(self.state, e.scaled(start, self._state_size))
-                old = e.load_lanes(place, self._element, self.layout.lanes, count)
-                state, content = e.b.select(within, state, old), e.b.select(within, content, before)
+                state = e.b.select(within, state, self._held(start, count))
+                content = e.b.select(within, content, before)
             self._keep(state, row, start, count)
             e.store_lanes(content, self._place("carried", start), count)
 
@@ -226,13 +234,21 @@ class Cells:
         place = memory.at(self.site.e, self.site.e.plus(start, part * self.layout.width))
         return self._real(self.site.e.load_lanes(place, F32, self.layout.lanes, count))
 
+    @property
+    def length(self) -> Value | None:
+        """Steps of the sequence; None where all are as long as the layer."""
+        lengths, e = self.site.operands.get("lengths"), self.site.e
+        return None if lengths is None else e.b.sext(e.load(lengths.at(e, self.row), I32), I64)
+
     def _within(self, time: Index) -> Value | None:
         """Whether the sequence has not ended before a step; None where all are as long."""
-        lengths, e = self.site.operands.get("lengths"), self.site.e
-        if lengths is None:
-            return None
-        length = e.b.sext(e.load(lengths.at(e, self.row), I32), I64)
-        return e.b.icmp_signed("<", e.index(time), length)
+        length, e = self.length, self.site.e
+        return None if length is None else e.b.icmp_signed("<", e.index(time), length)
+
+    def _held(self, start: Index, count: int | None) -> Value:
+        """The states that the next step reads."""
+        place = self.site.e.offset(self.state, self.site.e.scaled(start, self._state_size))
+        return self.site.e.load_lanes(place, self._element, self.layout.lanes, count)
 
     def _stored(self, value: Real) -> Value:
         """New states as memory holds them."""
