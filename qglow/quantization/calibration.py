@@ -38,13 +38,13 @@ def choose_range(
 ) -> Range:
     """Return the range [low, high], with low <= 0 <= high, that int8 shall cover.
 
-    minmax: everything seen. percentile:P: all but (100 - P) / 2 per cent at either end. kl: least
-    Kullback-Leibler divergence, but mse where that would cut off more than rare extremes. mse: least expected
-    squared error. auto: least expected squared error of the result of `function`, the only reader of the
-    value; but kl if the value is `given`, an input of the model, because rare extremes of the data, such as
-    one silent recording, would cost all other samples their levels. lo, hi: bounds of a fused Relu or Clip,
-    which the range does not exceed. NaN and infinities are ignored. Without a histogram (channels were
-    rescaled) every method gives the range seen.
+    minmax: everything seen, with minmax:F F times as far. percentile:P: all but (100 - P) / 2 per cent at
+    either end. kl: least Kullback-Leibler divergence, but mse where that would cut off more than rare
+    extremes. mse: least expected squared error. auto: least expected squared error of the result of
+    `function`, the only reader of the value; but kl if the value is `given`, an input of the model, because
+    rare extremes of the data, such as one silent recording, would cost all other samples their levels. lo,
+    hi: bounds of a fused Relu or Clip, which the range does not exceed. NaN and infinities are ignored.
+    Without a histogram (channels were rescaled) every method gives the range seen.
     """
     return chosen_range(profile, calibration, schema, lo, hi, function=function, given=given).bounds
 
@@ -106,7 +106,8 @@ def _unbounded(
 ) -> Range:
     method, distribution = calibration.method, Distribution.of(profile)
     if method == "minmax":
-        return distribution.range
+        low, high = distribution.range
+        return low * calibration.factor, high * calibration.factor
     if method == "percentile":
         return _percentile(distribution, calibration.percent)
     if calibration.uses_divergence(given):

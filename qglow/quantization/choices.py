@@ -14,6 +14,9 @@ from qglow.recipe.matching import means
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
 
+LONGEST_WORDS = 120
+"""Most characters of a rule's condition in a reason: rules that are made may name a hundred nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -55,7 +58,7 @@ class Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
         dtype = "float" if rule.weights is not None and rule.dtype is None else rule.dtype
-        words = f"rule {number} ({rule.match})"
+        words = f"rule {number} ({_shortened(str(rule.match))})"
         left_out = {name: by for name, by in self.left_out.items() if name not in rule.corrections}
         fixed = self.fixed_point if rule.requantization is None else rule.requantization == FIXED
         left_out |= {name: words for name, wanted in rule.corrections.items() if not wanted}
@@ -163,6 +166,11 @@ class Choices:
     def schema_of(self, value: Value) -> Schema:
         """The schema chosen for a value."""
         return self.of_value(value).schema
+
+
+def _shortened(text: str) -> str:
+    """A text that reports repeat for many nodes, without what follows its first names."""
+    return text if len(text) <= LONGEST_WORDS else f"{text[: LONGEST_WORDS - 3]}..."
 
 
 def names_of(node: Node, path: str = "") -> list[str]:

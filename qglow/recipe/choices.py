@@ -18,6 +18,8 @@ WEIGHT_BITS = {"int8": 8, "int4": 4, "int2": 2}
 """Widths of weights that are quantized alone."""
 BLOCKS = (16, 32, 64, 128, 256)
 """Numbers of weights that may share a scale: those that onnxruntime's MatMulNBits has too."""
+MOST_FACTOR = 4.0
+"""Largest factor of a range that reaches farther than what was seen."""
 UNSTATED = "default"
 """Stands for the default where nobody has stated it."""
 CALIBRATION_FORMS = tuple("percentile:P" if name == "percentile" else name for name in CALIBRATIONS)
@@ -93,14 +95,16 @@ class Calibration:
     """Method that chooses a range from a histogram.
 
     method: one of CALIBRATIONS. percent: the share of elements that the range covers, above 50 and at most
-    100, for "percentile" alone. stated: whether it was read, as `parse` does, and is not the default that
-    nobody chose. The default has the best SQNR of outputs over the calibration data of real networks, taken
-    together.
+    100, for "percentile" alone. factor: how much farther than what was seen the range reaches, from 1 to
+    `MOST_FACTOR`, for "minmax" alone. stated: whether it was read, as `parse` does, and is not the default
+    that nobody chose. The default has the best SQNR of outputs over the calibration data of real networks,
+    taken together.
     """
 
     method: str = "kl"
     percent: float | None = None
     stated: bool = field(default=False, repr=False, compare=False)
+    factor: float = field(default=1.0, repr=False)
 
     def uses_divergence(self, given: bool) -> bool:
         """Whether a range is that of least divergence; given: for an input of the model."""
@@ -113,7 +117,9 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration:
-        """Read "auto", "minmax", "kl", "mse" or "percentile:99.99", or "default" for what nobody has stated.
+        """Read "auto", "minmax", "minmax:1.2", "kl", "mse" or "percentile:99.99".
+
+        "default" is what nobody has stated.
 
         Raises ValueError for other text.
 
@@ -127,21 +133,27 @@ class Calibration:
         method, colon, argument = text.partition(":")
         if method not in CALIBRATIONS:
             raise ValueError(not_one_of(method, (UNSTATED, *CALIBRATIONS)))
-        if method != "percentile":
-            if colon:
-                raise ValueError(f"{method!r} takes no argument, found {text!r}")
+        if not colon and method != "percentile":
             return Calibration(method, stated=True)
+        if method not in ("minmax", "percentile"):
+            raise ValueError(f"{method!r} takes no argument, found {text!r}")
         try:
-            percent = float(argument)
+            number = float(argument)
         except ValueError:
-            percent = math.nan
-        if not 50.0 < percent <= 100.0:
+            number = math.nan
+        if method == "minmax":
+            if not 1.0 <= number <= MOST_FACTOR:
+                raise ValueError(f"{text!r}: write minmax:F with F from 1 to {MOST_FACTOR:g}")
+            return Calibration(method, stated=True, factor=number)
+        if not 50.0 < number <= 100.0:
             raise ValueError(f"{text!r}: write percentile:P with P above 50 and at most 100")
-        return Calibration(method, percent, stated=True)
+        return Calibration(method, number, stated=True)
 
     def to_text(self) -> str:
         """Text that `parse` reads back: "default" for the default that nobody has stated."""
         return UNSTATED if self.is_default else str(self)
 
     def __str__(self) -> str:
+        if self.factor != 1.0:
+            return f"{self.method}:{self.factor!r}"
         return self.method if self.percent is None else f"{self.method}:{self.percent!r}"

@@ -15,7 +15,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import QuantizedGraph, quantize_with
 from qglow.quantization.reconstruction import block_products_of
-from qglow.quantization.report import constant_bytes
+from qglow.quantization.report import Repair, constant_bytes
 from qglow.recipe.schema import Recipe
 from qglow.report.parts import QuantizedParts, model_info
 from qglow.runtime.executable import Executable
@@ -25,6 +25,7 @@ from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.samples import Data
 from qglow.tuning.effort import FAST, with_effort
+from qglow.tuning.few_seen import for_few_seen
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.reconstruction import WITHOUT_SAMPLES, reconstruct
 from qglow.tuning.repair import Repaired, repaired
@@ -162,6 +163,9 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     quantizer = Quantizer(
         model.graph, statistics, profile.samples, options.calibration, options.code, jobs=options.jobs
     )
+    few: tuple[Repair, ...] = ()
+    if options.repair:
+        recipe, few = for_few_seen(recipe, profiled, statistics)
     found = Repaired(recipe)
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.
@@ -179,5 +183,5 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     result = known.result if known.result is not None and chosen is found.recipe else quantizer(chosen)
     result = _reconstructed(result, chosen, options, interruption)
     same = known.result is not None and result.graph is known.result.graph
-    result = replace(result, report=replace(result.report, repairs=found.repairs))
+    result = replace(result, report=replace(result.report, repairs=(*few, *found.repairs)))
     return _Made(chosen, result, known.runs, known.program if same else None)

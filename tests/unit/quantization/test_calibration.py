@@ -35,6 +35,14 @@ def chosen(array: object, method: str, schema: Schema = Schema.asymmetric) -> tu
     return choose_range(profiled(array), Calibration.parse(method), schema)
 
 
+def test_minmax_with_a_factor_reaches_farther_than_what_was_seen() -> None:
+    calibration = Calibration.parse("minmax:1.5")
+    assert str(calibration) == "minmax:1.5" and Calibration.parse(str(calibration)) == calibration
+    assert choose_range(profiled([-2.0, 4.0]), calibration, Schema.asymmetric) == (-3.0, 6.0)
+    assert choose_range(profiled([0.5, 4.0]), calibration, Schema.asymmetric) == (0.0, 6.0)
+    assert choose_range(profiled([-2.0, 4.0]), calibration, Schema.asymmetric, lo=0.0, hi=5.0) == (0.0, 5.0)
+
+
 def squared_error(array: np.ndarray, bounds: tuple[float, float], schema: Schema) -> float:
     quantization = choose_parameters(*bounds, schema)
     restored = dequantize_by(quantize_by(array, quantization), quantization)

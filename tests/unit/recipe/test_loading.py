@@ -102,6 +102,8 @@ def test_single_crop_size_is_a_square() -> None:
         ("calibration: percentile", "write percentile:P"),
         ("calibration: percentile:20", "P above 50"),
         ("calibration: kl:3", "takes no argument"),
+        ("calibration: minmax:0.5", "F from 1 to 4"),
+        ("calibration: minmax:wide", "write minmax:F"),
         ("per_tensor: 1", "per_tensor: needs true or false, found 1"),
         ("preprocessing: {scale: 1/0}", "preprocessing.scale: needs a number or a fraction"),
         ("preprocessing: {std: [1, 0, 1]}", "preprocessing: std divides"),

@@ -1,0 +1,129 @@
+"""Products that a profile saw too few elements for measure their rows while the model runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qglow.graph.graph import Graph
+from qglow.graph.ops.pool import GlobalAveragePool
+from qglow.graph.ops.shape import Reshape, Transpose
+from qglow.graph.rewriting import operand
+from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.samples import Sample
+from qglow.recipe.choices import FIXED, Calibration
+from qglow.recipe.rules import DYNAMIC, Match, Rule
+from qglow.recipe.schema import Recipe
+from qglow.tuning.few_seen import FEWEST, for_few_seen
+from qglow.tuning.quantizer import Quantizer
+from tests.unit.quantization.attention_networks import TOKENS, WIDTH, Network, bert, gated_convolutions
+from tests.unit.tuning.repair_networks import level, made
+
+
+def texts(count: int, seed: int = 3) -> list[Sample]:
+    tokens = np.random.default_rng(seed).integers(0, 20, (count, TOKENS))
+    return [Sample(f"text {number}", {"tokens": each}) for number, each in enumerate(tokens)]
+
+
+def drawn(graph: Graph, count: int) -> list[Sample]:
+    (given,) = graph.inputs
+    arrays = np.random.default_rng(1).normal(size=(count, *given.type.shape[1:])).astype(np.float32)
+    return [Sample(f"sample {number}", {given.name: each}) for number, each in enumerate(arrays)]
+
+
+def seen_often(quantizer: Quantizer) -> dict[str, ValueProfile]:
+    """The same histograms, as if of many more elements."""
+    statistics = quantizer.statistics
+    return {name: replace(seen, counts=seen.counts * FEWEST) for name, seen in statistics.items()}
+
+
+def named(graph: Graph, result: str) -> str:
+    """The name of the node that gives a value."""
+    return next(node.name for node in graph.nodes if node.output.name == result)
+
+
+def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
+    graph = bert()
+    quantizer = made(graph, texts(3))
+    recipe, repairs = for_few_seen(Recipe(), graph, quantizer.statistics)
+    fresh = texts(40, seed=77)
+    assert level(quantizer, recipe, fresh) > level(quantizer, Recipe(), fresh) + 1.0
+    repair, *_ = repairs
+    assert "scale their rows while the model runs" in repair.what and repair.won_db is None
+    report = quantizer(recipe).report
+    measured = {node.name for node in report.quantized if node.dynamic}
+    assert measured and {operand(n).name for n in graph.nodes if n.name in measured} == set(repair.values)
+
+
+def test_inputs_that_were_seen_often_or_are_uneven_have_ranges() -> None:
+    graph = bert()
+    quantizer = made(graph, texts(3))
+    assert for_few_seen(Recipe(), graph, seen_often(quantizer)) == (Recipe(), ())
+    recipe, _ = for_few_seen(Recipe(), graph, quantizer.statistics)
+    measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
+    assert {named(graph, f"{block}.up") for block in "ab"} <= measured
+    assert not {named(graph, f"{block}.down") for block in "ab"} & measured  # they read results of Gelu
+
+
+def test_an_uneven_input_that_was_seen_least_reaches_farther() -> None:
+    graph = bert()
+    quantizer = made(graph, texts(3))
+    recipe, (_, repair) = for_few_seen(Recipe(), graph, quantizer.statistics)
+    (rule,) = [rule for rule in recipe.rules if rule.calibration is not None]
+    assert str(rule.calibration) == "minmax:1.35" and "1.35 times" in repair.what
+    values = {value.name: value for value in graph.values()}
+    gelus = [values[name] for name in repair.values if name.endswith("gelu")]
+    assert len(gelus) == 2
+    assigned = {tensor.value: tensor for tensor in quantizer(recipe).report.tensors}
+    for value in gelus:
+        seen, found = quantizer.statistics[value.name], assigned[value.name]
+        assert found.scale * 255 == pytest.approx(1.35 * (seen.high - seen.low), rel=0.01)
+    often = seen_often(quantizer)
+    assert for_few_seen(Recipe(), graph, often) == (Recipe(), ())
+
+
+def test_networks_without_attention_stay_as_they_are() -> None:
+    graph = gated_convolutions()
+    statistics = made(graph, drawn(graph, 4)).statistics
+    assert for_few_seen(Recipe(), graph, statistics) == (Recipe(), ())
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(scheme="cnn"),
+        Recipe(per_tensor=True),
+        Recipe(requantization=FIXED),
+        Recipe(calibration=Calibration("minmax", stated=True)),
+        Recipe(dynamic=True),
+        Recipe(assert_all_quantized=True),
+    ],
+)
+def test_a_recipe_that_decides_stays_as_it_is(recipe: Recipe) -> None:
+    graph = bert()
+    assert for_few_seen(recipe, graph, made(graph, texts(3)).statistics) == (recipe, ())
+
+
+def test_rules_come_first() -> None:
+    graph = bert()
+    statistics = made(graph, texts(3)).statistics
+    rule = Rule(Match(operator="Gemm"), dtype="int8")
+    assert for_few_seen(Recipe(rules=(rule,)), graph, statistics) == (Recipe(rules=(rule,)), ())
+
+
+def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
+    network = Network()
+    x = network.norm(network.input(1, TOKENS, WIDTH), "norm0")
+    x = network.linear(network.block(x, "a"), WIDTH, "projected")
+    columns = network.add(Transpose((0, 2, 1)), x, name="columns")
+    square = network.add(Reshape((1, WIDTH, 2, TOKENS // 2)), columns, name="square")
+    pooled = network.add(GlobalAveragePool(), square, name="pooled")
+    flat = network.add(Reshape((1, WIDTH)), pooled, name="flat")
+    graph = network.finish(network.linear(flat, 3, "head"))
+    recipe, _ = for_few_seen(Recipe(), graph, made(graph, drawn(graph, 3)).statistics)
+    by_type = {rule.dtype: rule.match.name or "" for rule in recipe.rules}
+    assert re.fullmatch(by_type["float"], named(graph, "pooled"))
+    assert re.fullmatch(by_type[DYNAMIC], named(graph, "head"))
