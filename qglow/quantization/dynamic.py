@@ -65,6 +65,28 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     return None
 
 
+def multiplies_scaled_rows(node: Node) -> bool:
+    """Whether a node multiplies integers of rows that are scaled while the model runs."""
+    x = node.inputs[0] if node.inputs else None
+    return x is not None and x.type.quantization == THEMSELVES and node.operator.accumulate is not None
+
+
+def scaled_columns(node: Node) -> Array | None:
+    """Real weights [K, N] of such a node: its integers by the scales of their columns.
+
+    None where the sums are not multiplied as `scale_rows` has it.
+    """
+    w, users = node.operand("w"), node.output.users()
+    factors = [v.producer for user in users for v in user.inputs if v is not None and v is not node.output]
+    operands = [v for factor in factors if factor is not None for v in factor.inputs if v is not None]
+    constants = [value for value in operands if value.data is not None]
+    if w is None or w.data is None or len(users) != 1 or len(constants) != 1:
+        return None
+    scales = np.asarray(constants[0].data)
+    fits = constants[0].type.is_float and scales.shape == w.data.shape[1:]
+    return np.asarray(w.data * scales, np.float32) if fits else None
+
+
 def _unfit_blocks(node: Node) -> str | None:
     zeros = node.operand("zero_points")
     if zeros is not None and zeros.type.is_float:

@@ -19,6 +19,7 @@ from qglow.graph.verifier import verify_graph
 from qglow.instructions.liveness import whole_at
 from qglow.instructions.program import Program
 from qglow.kernels.selection.choice import NO_CHOICES
+from qglow.quantization.dynamic import multiplies_scaled_rows
 from qglow.quantization.report import is_int8
 from qglow.report.tensors import counterpart
 from qglow.targets.capabilities import stepped
@@ -212,7 +213,7 @@ def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
     Where only some readers get a value rounded, a copy for them is added to `graph`.
     """
     names, values = counterpart(source, int8_graph), {v.name: v for v in graph.values() if not v.is_constant}
-    integer = {node.name for node in int8_graph.nodes if is_int8(node)}
+    integer = {n.name for n in int8_graph.nodes if is_int8(n) and not multiplies_scaled_rows(n)}
     copies = rescaled_copies(source, int8_graph)
     places: dict[str, str] = {}
     for value in int8_values(int8_graph):

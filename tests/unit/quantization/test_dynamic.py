@@ -22,7 +22,12 @@ from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.rows import row_scales
-from qglow.quantization.dynamic import scale_rows, unfit_for_rows
+from qglow.quantization.dynamic import (
+    multiplies_scaled_rows,
+    scale_rows,
+    scaled_columns,
+    unfit_for_rows,
+)
 from qglow.quantization.pipeline import quantize_with
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
@@ -154,6 +159,16 @@ def test_the_exported_model_comes_back_with_the_same_bits(tmp_path: Path) -> Non
     expected = interpret(graph, {"x": X})["y"]
     assert np.array_equal(again.interpret({"x": X})["y"], expected)
     assert np.array_equal(again.quantize().interpret({"x": X})["y"], expected)
+
+
+def test_integer_weights_and_the_scales_of_their_columns_are_the_real_weights() -> None:
+    first, second = products(quantize_with(two_layers(), {}, 0, Recipe(dynamic=True)).graph)
+    for node, weights in ((first, W1), (second, W2)):
+        assert multiplies_scaled_rows(node)
+        found = scaled_columns(node)
+        assert found is not None
+        assert np.max(np.abs(found - weights) / np.abs(weights).max(axis=0)) <= 0.5001 / 127
+    assert not any(map(multiplies_scaled_rows, products(two_layers())))
 
 
 def model_file(folder: Path) -> Path:

@@ -19,6 +19,7 @@ from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.few_seen import FEWEST, for_few_seen
 from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.stage import Stage
 from tests.unit.quantization.attention_networks import TOKENS, WIDTH, Network, bert, gated_convolutions
 from tests.unit.tuning.repair_networks import level, made
 
@@ -127,3 +128,13 @@ def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
     by_type = {rule.dtype: rule.match.name or "" for rule in recipe.rules}
     assert re.fullmatch(by_type["float"], named(graph, "pooled"))
     assert re.fullmatch(by_type[DYNAMIC], named(graph, "head"))
+
+
+def test_other_products_get_the_calibration_that_suits_the_outputs() -> None:
+    """A rehearsal has the weights of products that measure their rows, whose integers have no scale."""
+    graph = bert()
+    kept = texts(8)
+    quantizer = made(graph, kept)
+    rule = Rule(Match(name=named(graph, "a.up")), dtype=DYNAMIC)
+    stage = Stage.first(Recipe(rules=(rule,)), quantizer, kept)
+    assert stage.level == pytest.approx(level(quantizer, stage.recipe, kept), abs=1.0)
