@@ -415,7 +415,8 @@ class Model(Shown):
         effort: "fast", or "balanced" or "best", which measure for every value which calibration costs the
         outputs least, add that to the recipe as rules, and round weights by "gptq". repair: whether "fast"
         chooses calibrations, and leaves out what harms, by the outputs over the samples that the profile
-        keeps, and adds that to the recipe; a calibration that is stated stays. calibration_data: the
+        keeps, and adds that to the recipe; a calibration that is stated stays. With any effort, products
+        that the profile saw too few inputs of measure their rows then. calibration_data: the
         samples of the profile, which effort, `rounding` other than "nearest" and `profile_again` look at.
         check: whether to run float and int8 over the samples that the profile keeps, for `verdict`.
         isa, threads: what the model is compiled for to run on

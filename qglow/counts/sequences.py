@@ -10,8 +10,6 @@ from qglow.counts.twins import twins_of
 from qglow.graph.graph import Graph
 from qglow.graph.rewriting import new_constant, operand
 
-LENGTHS = "lengths?"
-
 
 def end_sequences(graphs: Sequence[Graph]) -> None:
     """Let the sequences of a layer end at the last step, where sizes decide how many steps or sequences are.
@@ -25,8 +23,9 @@ def end_sequences(graphs: Sequence[Graph]) -> None:
             continue
         if len({operand(node).type.shape[:2] for node in twins}) < 2:
             continue
-        index = twins[0].operator.operands.index(LENGTHS)
+        place = twins[0].operator.place_of("lengths")
         for graph, node in zip(graphs, twins, strict=True):
             steps, sequences, _ = operand(node).type.shape
             ends = new_constant(graph, f"{node.name}__lengths", np.full(sequences, steps, np.int32))
-            node.inputs = (*[*node.inputs, *[None] * index][:index], ends)
+            missing = place - len(node.inputs)
+            node.inputs = (*node.inputs[:place], *(None for _ in range(missing)), ends)

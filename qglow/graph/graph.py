@@ -136,10 +136,8 @@ class Node:
 
     def operand(self, name: str) -> Value | None:
         """The operand of this declared name; None if it is absent."""
-        for index, declared in enumerate(self.operator.operands):
-            if declared.rstrip("?*") == name:
-                return self._inputs[index] if index < len(self._inputs) else None
-        raise KeyError(f"{self.operator.name} declares no operand {name}")
+        index = self.operator.place_of(name)
+        return self._inputs[index] if index < len(self._inputs) else None
 
     def input_types(self) -> list[TensorType | None]:
         """Types of the operands."""

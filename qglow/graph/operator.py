@@ -139,6 +139,13 @@ class Operator(Traits, ABC):
             if field.type == "float":
                 object.__setattr__(self, field.name, float(np.float32(getattr(self, field.name))))
 
+    def place_of(self, name: str) -> int:
+        """Place of the operand of this declared name. Raises KeyError for another one."""
+        for place, declared in enumerate(self.operands):
+            if declared.rstrip("?*") == name:
+                return place
+        raise KeyError(f"{self.name} declares no operand {name}")
+
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """Output types of the float form. Raises OperatorTypeError.

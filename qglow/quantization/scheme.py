@@ -24,8 +24,6 @@ LEAST_SHARE = 1 / 64
 
 A table of two types of tokens saves nothing, and its rounding is the same in every token.
 """
-
-
 SMALL_TABLE = "transformer: its table is too small to save anything in int8"
 """Reason why a lookup in such a table stays float."""
 

@@ -37,7 +37,8 @@ class QuantizeOptions:
     """Options of a quantization besides the recipe.
 
     effort: "fast", or the name of one of `tuning.effort.EFFORTS`. repair: whether, with the effort "fast",
-    calibrations are chosen by the samples that the profile keeps. check: whether to give a verdict.
+    calibrations are chosen by the samples that the profile keeps, and with any effort what the profile saw
+    too little of does without ranges. check: whether to give a verdict.
     calibration: the samples of the profile, for steps that need them again. rounding_state: a file that
     keeps the layers whose weights are rounded already. code: options for programs that run over the
     samples. progress: reports long work.

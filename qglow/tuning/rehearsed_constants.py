@@ -148,12 +148,11 @@ def reals_of(node: Node | None, made: Node, exchange: Exchange) -> dict[int, tup
         return {}
     if not isinstance(policy, Accumulate):
         return _integer_operands(node, int8)
-    positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
     found = {}
     for name, data in (real_constants(int8, policy) or {}).items():
         if int8.name in exchange.exact:
             data = _exact(node.operand(name), data)
-        found[positions[name]] = f"{node.name}.{name}.real", data
+        found[node.operator.place_of(name)] = f"{node.name}.{name}.real", data
     return found
 
 

@@ -194,8 +194,7 @@ def _twins(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[Node, Node, 
             continue
         made = real_constants(int8, policy)
         if made is not None:
-            positions = {name.rstrip("?*"): i for i, name in enumerate(node.operator.operands)}
-            yield node, int8, {positions[name]: data for name, data in made.items()}
+            yield node, int8, {node.operator.place_of(name): data for name, data in made.items()}
 
 
 def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph, dict[str, Value]]:

@@ -70,17 +70,13 @@ class Recurrence(RecurrentCell, Operator):
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """Sequences are apart; steps count as far as `lengths` says, and give one state more."""
-        if index == self._index("given") and axis == 1:
+        sums, ends = self.place_of("given"), self.place_of("lengths")
+        beside = [self.place_of(name) for name in ("hidden", "carried", "lengths")]
+        if (axis == 1 and index == sums) or (axis == 0 and index in beside):
             return AxisEffect(1, others=(0,))
-        if index in map(self._index, ("hidden", "carried", "lengths")) and axis == 0:
-            return AxisEffect(1, others=(0,))
-        ends = len(inputs) > self._index("lengths") and inputs[self._index("lengths")] is not None
-        if index == self._index("given") and axis == 0 and ends:
+        if axis == 0 and index == sums and len(inputs) > ends and inputs[ends] is not None:
             return AxisEffect(0, added=0, others=(None,))
         return None
-
-    def _index(self, name: str) -> int:
-        return next(place for place, operand in enumerate(self.operands) if operand.rstrip("?") == name)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.recurrence."""
