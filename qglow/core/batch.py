@@ -5,14 +5,23 @@ A model whose inputs have none takes one sample a run: inputs of extent 1 along 
 
 Shapes alone do not tell whether an input [3, H, W] is a batch of three or one image, so the data tells:
 samples with an axis less than the inputs lie along a batch axis, samples with as many axes are inputs, one
-a run.
+a run. Where sizes are free, the file may name what its dimensions count, as [steps, batch, 40] does: the
+first dimension of such an input is not one of samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, Dimension, Shape
+
+_NO_SAMPLES = re.compile(
+    r"seq|time|step|frame|len|token|word|char|phone|point|node|edge|height|width|channel|^t$"
+)
+"""What names of dimensions hold that count something else than samples."""
+_MADE_UP = re.compile(r"_dynamic_axes_\d+$|_dim_\d+$")
+"""Ends of names that exporters make of the input's where nobody has named a dimension."""
 
 
 def common_batch(shapes: Mapping[str, Shape]) -> int | None:
@@ -30,6 +39,28 @@ def sample_shapes(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """Shapes of one sample of every input, without the batch axis where there is one."""
     batch = batch_of(shapes)
     return {name: shape[1:] if shape and shape[0] == batch else shape for name, shape in shapes.items()}
+
+
+def may_be_batch(dimensions: Sequence[Dimension]) -> bool:
+    """Whether the first dimension of an input as a file declares it can be one of samples.
+
+    It is 1 or free, has no name of something else, and no other one is named after a batch.
+
+    >>> may_be_batch(["batch", "steps", 40]), may_be_batch(["steps", "batch", 40]), may_be_batch([None, 3])
+    (True, False, True)
+    """
+    if not dimensions or (isinstance(dimensions[0], int) and dimensions[0] != 1):
+        return False
+    first, *others = (_name(dimension) for dimension in dimensions)
+    if "batch" in first or any("batch" in other for other in others):
+        return "batch" in first
+    return not _NO_SAMPLES.search(first)
+
+
+def _name(dimension: Dimension) -> str:
+    """The name that somebody gave a dimension, in small letters; "" where nobody did."""
+    named = isinstance(dimension, str) and not _MADE_UP.search(dimension)
+    return str(dimension).lower() if named else ""
 
 
 def are_whole(samples: Mapping[str, Shape], inputs: Mapping[str, Shape]) -> bool:

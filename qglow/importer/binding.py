@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from qglow.core.batch import may_be_batch
 from qglow.core.errors import UnboundError, UsageError
 from qglow.core.types import Dimension, Shape
 
@@ -28,8 +29,8 @@ def bind_inputs(
     """Give every input a static shape.
 
     A shape given for an input binds its symbols in the other inputs too. A symbolic first
-    dimension that is still free becomes `default_batch`. Raises UsageError for shapes that do
-    not fit the model, UnboundError for dimensions that nobody has bound.
+    dimension that is still free and may be a batch becomes `default_batch`. Raises UsageError for shapes
+    that do not fit the model, UnboundError for dimensions that nobody has bound.
     """
     declared = {value.name: tensor_shape(value) for value in inputs}
     check_names("shape", shapes, list(declared))
@@ -90,7 +91,7 @@ def _default(
             bound.append(dim)
         elif isinstance(dim, str) and dim in symbols:
             bound.append(symbols[dim])
-        elif position == 0:
+        elif position == 0 and may_be_batch(dims):
             bound.append(batch)
             if isinstance(dim, str):
                 symbols[dim] = batch

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qglow.core.batch import batch_of, common_batch
+from qglow.core.batch import batch_of, common_batch, may_be_batch
 from qglow.core.errors import ModelError, ProfileError, UsageError
 from qglow.core.inputs import note_input
 from qglow.core.kept_imports import KeptImports
@@ -116,6 +116,11 @@ class LoadedModel:
         if common_batch(self.shapes) is None:
             listed = ", ".join(f"'{name}' {list(shape)}" for name, shape in self.shapes.items())
             raise UsageError(f"batch {batch}: the inputs have no common first dimension, the batch: {listed}")
+        for name, sizes in self.dimensions.items():
+            if sizes is not None and not isinstance(sizes[0], int) and not may_be_batch(sizes):
+                raise UsageError(
+                    f"batch {batch}: '{sizes[0]}', the first dimension of '{name}', counts no samples"
+                )
         shapes = {name: (batch, *shape[1:]) for name, shape in self.shapes.items()}
         try:
             model = read_model(self.place, shapes, self.passes, self.native, self.values)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.batch import sample_shapes
+from qglow.core.batch import may_be_batch, sample_shapes
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
@@ -55,7 +55,7 @@ class FreeInputs:
     def of(
         dimensions: Mapping[str, Sequence[Dimension] | None], elements: Mapping[str, ElementType]
     ) -> FreeInputs:
-        """Inputs as a file declares them; a first dimension that is 1 or free is the batch.
+        """Inputs as a file declares them; a first dimension that may be one of samples is the batch.
 
         Raises DataError for an input without a shape.
         """
@@ -64,7 +64,7 @@ class FreeInputs:
         for name, sizes in dimensions.items():
             if sizes is None:
                 raise DataError(f"input '{name}' declares no shape; give one (`shapes`)")
-            if sizes and (sizes[0] == 1 or not isinstance(sizes[0], int)):
+            if may_be_batch(sizes):
                 batched.add(name)
             kept = tuple(size if isinstance(size, int) else None for size in sizes[name in batched :])
             specs[name] = InputSpec(kept, elements[name].dtype, (1, *kept) if name in batched else None)

@@ -39,7 +39,7 @@ class ShapedEngine:
     def __init__(self, at: ModelAt, make: Callable[[LoadedModel], Engine]) -> None:
         """`at` gives the model for shapes of one sample, `make` an engine that runs it."""
         self._at, self._make = at, make
-        self._engines: dict[Shapes, Engine] = {}
+        self._engines: dict[Shapes, tuple[Engine, bool]] = {}
         self._collected: dict[str, ValueProfile] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> None:
@@ -47,13 +47,15 @@ class ShapedEngine:
         key = tuple((name, np.shape(array)[1:]) for name, array in inputs.items())
         if key not in self._engines:
             if len(self._engines) >= MOST_PROGRAMS:
-                self._take_over(self._engines.pop(next(iter(self._engines))))
-            self._engines[key] = self._make(self._at(dict(key)))
-        self._engines[key].run(inputs)
+                self._take_over(self._engines.pop(next(iter(self._engines)))[0])
+            model = self._at(dict(key))
+            self._engines[key] = self._make(model), are_whole(dict(key), model.shapes)
+        engine, whole = self._engines[key]
+        engine.run({name: array[0] for name, array in inputs.items()} if whole else inputs)
 
     def collect(self) -> dict[str, ValueProfile]:
         """Statistics by value name, over all batches."""
-        for engine in self._engines.values():
+        for engine, _ in self._engines.values():
             self._take_over(engine)
         self._engines = {}
         return dict(self._collected)
