@@ -24,6 +24,7 @@ from qglow.api.options import (
     SelectionOptions,
 )
 from qglow.api.quantized import QuantizedModel
+from qglow.artefacts.replay import open_shapes
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
@@ -82,8 +83,9 @@ def compare(
     function, which takes some of `outputs`, `labels`, `keys`, `expected`, `inputs`, `tokens`, `photos` and
     `sequences` by name and gives a number, higher is better (see `TaskMetric`). threads: of the int8 model
     and of onnxruntime. program: what is measured in place of the compiled model, such as a bundle from
-    `load_bundle`. A target that this host cannot run is emulated, where there is an emulator. Other options
-    as for `Model.profile`.
+    `load_bundle`. A target that this host cannot run is emulated, where there is an emulator. Where the
+    model's file leaves more than the batch open, samples may have other shapes than the profile: programs are
+    compiled for each. Other options as for `Model.profile`.
 
     Raises ModelError if the float model's file is missing or has changed, DataError for data
     that does not fit, UsageError for a metric that does not exist or fails.
@@ -91,10 +93,11 @@ def compare(
     metric, labels = options["metric"], options["labels"]
     measured = None if metric is None else open_metric(metric, labels)
     known = data_labels(measured, labels)
-    opened = open_evaluation_data(model._parts, data, recipe, options["select"], options["samples"], known)
-    code = CompileOptions(isa=options["isa"], threads=options["threads"])
+    parts, code = model._parts, CompileOptions(isa=options["isa"], threads=options["threads"])
+    shapes = open_shapes(parts) if program is None else None
+    opened = open_evaluation_data(parts, data, recipe, options["select"], options["samples"], known, shapes)
     return compare_outputs(
-        model._parts, opened, metric=measured, options=code, program=program, progress=progress
+        parts, opened, metric=measured, options=code, program=program, shapes=shapes, progress=progress
     )
 
 
@@ -109,13 +112,15 @@ def compare_layers(
 ) -> LayerReport:
     """Measure the error of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
 
-    Products with weights in blocks are measured too, against onnxruntime as floats.
-    Options are as for `compare`. This is slow, because nodes run in numpy. Raises ModelError and DataError as
+    Products with weights in blocks are measured too, against onnxruntime as floats. Samples of other shapes
+    than the profile's are left out where the model's file leaves more than the batch open. Options
+    are as for `compare`. This is slow, because nodes run in numpy. Raises ModelError and DataError as
     `compare` does.
     """
-    opened = open_evaluation_data(model._parts, data, recipe, options["select"], options["samples"])
-    code = CompileOptions(isa=options["isa"], threads=options["threads"])
-    return compare_nodes(model._parts, opened, options=code, progress=progress)
+    parts, code = model._parts, CompileOptions(isa=options["isa"], threads=options["threads"])
+    shapes = open_shapes(parts)
+    opened = open_evaluation_data(parts, data, recipe, options["select"], options["samples"], shapes=shapes)
+    return compare_nodes(parts, opened, options=code, shapes=shapes, progress=progress)
 
 
 @taking(LatencyOptions)

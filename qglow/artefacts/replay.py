@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from qglow.core.batch import may_be_batch
 from qglow.core.errors import DataError, ProfileError, UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
@@ -27,11 +29,14 @@ from qglow.quantization.scaled_inputs import scale_inputs_as
 from qglow.quantization.table_rows import table_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
+from qglow.report.each_shape import OpenShapes
 from qglow.report.parts import QuantizedParts, source_place
+from qglow.report.runner import real_types
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.bounded import Narrowed, ResizableModel
 from qglow.toolchain.bounded_inputs import BoundedInputs
 from qglow.toolchain.loaded import LoadedModel, read_model
+from qglow.toolchain.samples import FreeInputs
 from qglow.toolchain.specialised import Specialised
 from qglow.toolchain.undecided import Kept, Specialisation
 
@@ -66,6 +71,25 @@ def replay_model(
         return graph
 
     return ResizableModel(source_place(parts), dimensions, at, narrowed, values=parts.source.values)
+
+
+def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
+    """The inputs of a model whose file leaves more than their batch open; None for any other model.
+
+    Raises ModelError if the float model's file is missing or has changed.
+    """
+    if parts.profile is None:
+        return None
+    from qglow.importer import declared_dimensions  # needs onnx, which running int8 programs does without
+
+    kinds = real_types(parts.inputs)
+    declared = declared_dimensions(source_place(parts))
+    dimensions = {name: declared.get(name) or kind.shape for name, kind in kinds.items()}
+    behind = [size for sizes in dimensions.values() for size in sizes[may_be_batch(sizes) :]]
+    if all(isinstance(size, int) for size in behind):
+        return None
+    elements = {name: kind.element for name, kind in kinds.items()}
+    return OpenShapes(FreeInputs.of(dimensions, elements), partial(graph_at, parts))
 
 
 def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImports | None = None) -> Graph:

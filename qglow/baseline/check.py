@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from qglow.artefacts.directory import load_parts
+from qglow.artefacts.replay import open_shapes
 from qglow.baseline.costs import measure_costs
 from qglow.baseline.entries import Entry, Samples
 from qglow.baseline.file import load_baseline
@@ -143,6 +144,7 @@ class _EntryCheck:
         entry, evaluation = self.entry, self.entry.evaluation
         labels = None if entry.labels is None else self.folder / entry.labels
         metric = None if entry.task_metric is None else open_metric(entry.task_metric, labels)
+        shapes = open_shapes(parts)
         opened = open_evaluation_data(
             parts,
             self._located(evaluation),
@@ -150,10 +152,11 @@ class _EntryCheck:
             evaluation.select,
             evaluation.samples,
             data_labels(metric, labels),
+            shapes,
         )
         told = self._told("comparing")
         options = self.options if entry.target is None else replace(self.options, isa=entry.target)
-        return compare_outputs(parts, opened, metric=metric, options=options, progress=told)
+        return compare_outputs(parts, opened, metric=metric, options=options, shapes=shapes, progress=told)
 
     def _with_layers(self, outcome: Outcome, parts: QuantizedParts) -> Outcome:
         """The outcome with the errors of the layers over the first samples, on this processor."""
@@ -161,10 +164,11 @@ class _EntryCheck:
         most = max(LAYER_SAMPLES, batch_of(parts.shapes))
         samples = most if evaluation.samples is None else min(most, evaluation.samples)
         try:
+            shapes = open_shapes(parts)
             opened = open_evaluation_data(
-                parts, self._located(evaluation), recipe, evaluation.select, samples
+                parts, self._located(evaluation), recipe, evaluation.select, samples, shapes=shapes
             )
-            found = compare_nodes(parts, opened, options=self.options)
+            found = compare_nodes(parts, opened, options=self.options, shapes=shapes)
         except QglowError as error:
             return replace(outcome, warnings=(*outcome.warnings, f"errors of the layers: {error}"))
         # What only moves elements shows the error of what it moves once more.

@@ -14,7 +14,8 @@ from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
 from qglow.report.comparison import compare
-from qglow.report.comparison_result import QDQ, Comparison
+from qglow.report.comparison_result import FLOAT, INT8, QDQ, Comparison
+from qglow.report.each_shape import EachShape, OpenShapes, of_own_shapes
 from qglow.report.layer_report import LayerReport
 from qglow.report.layers import compare_layers
 from qglow.report.oracle import OnnxruntimeModel
@@ -38,15 +39,22 @@ def open_evaluation_data(
     select: str | None = None,
     samples: int | None = None,
     labels: str | Path | None = None,
+    shapes: OpenShapes | None = None,
 ) -> DataSet:
     """Samples of reals for a quantized model, prepared by its own recipe unless another is given.
 
-    Raises DataError for data that does not fit, UsageError for wrong options.
+    shapes: those that samples may have beside the profile's. Raises DataError for data that does not fit,
+    UsageError for wrong options.
     """
+    recipe = recipe or parts.recipe
+    if shapes is not None:
+        return open_specified(
+            data, shapes.inputs.specs, recipe=recipe, select=select, samples=samples, labels=labels
+        )
     return open_samples(
         data,
         real_types(parts.inputs),
-        recipe=recipe or parts.recipe,
+        recipe=recipe,
         select=select,
         samples=samples,
         labels=labels,
@@ -137,6 +145,7 @@ def compare_outputs(
     metric: str | Callable[..., float] | TaskMetric | None = None,
     options: CompileOptions | None = None,
     program: Executable | None = None,
+    shapes: OpenShapes | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Outputs of the compiled int8 model against the float and the QDQ model in onnxruntime.
@@ -145,7 +154,8 @@ def compare_outputs(
     processors: what is compared does not depend on the processor. Where the model was quantized already,
     that very file takes the place of the float model. Instead of outputs whose shapes data decides, what goes
     into the nodes that compute them is compared, and given to `metric`. program: takes the place of the
-    compiled model. A target that the host cannot run is emulated.
+    compiled model. A target that the host cannot run is emulated. shapes: those that samples may have beside
+    the profile's.
 
     Raises ModelError if the float model's file is missing or has changed, UsageError for a metric that
     does not exist or fails.
@@ -155,22 +165,43 @@ def compare_outputs(
     options = options or CompileOptions()
     measured = None if metric is None else open_metric(metric)
     threads = choose_threads(options.threads)
-    reference = OnnxruntimeModel(float_file(parts), shapes=parts.shapes, threads=threads, exact_sums=True)
-    qdq = OnnxruntimeModel(qdq_file(parts), threads=threads, exact_sums=True)
-    if program is None:
-        program = compile_or_emulate(parts.int8, CompileOptions(isa=options.isa, threads=threads))
-    else:
-        _check_interface(program, parts)
-    subject = RealInterface(program, parts.inputs, parts.outputs)
+    options = CompileOptions(isa=options.isa, threads=threads)
+    reference = OnnxruntimeModel(
+        float_file(parts),
+        shapes=parts.shapes,
+        other_sizes=shapes is not None,
+        threads=threads,
+        exact_sums=True,
+    )
+    runners = _runners(parts, reference, options, program)
+    if shapes is not None:
+        each = EachShape(parts, shapes, lambda own: _runners(own, reference, options), runners)
+        runners = {name: each.runner(name) for name in runners}
     return compare(
-        subject,
-        _of_reals(reference, parts),
+        runners.pop(INT8),
+        runners.pop(FLOAT),
         opened,
-        rivals={QDQ: _of_reals(qdq, parts)},
+        rivals=runners,
         metric=measured,
         scores=score_axes(parts.real, reference.open_output_axes),
         advance=start(progress, opened.size),
     )
+
+
+def _runners(
+    parts: QuantizedParts,
+    reference: OnnxruntimeModel,
+    options: CompileOptions,
+    program: Executable | None = None,
+) -> dict[str, Runner]:
+    """The int8 program, the float model and the QDQ model by name, for the shapes of the graph."""
+    if program is None:
+        program = compile_or_emulate(parts.int8, options)
+    else:
+        _check_interface(program, parts)
+    qdq = OnnxruntimeModel(qdq_file(parts), threads=choose_threads(options.threads), exact_sums=True)
+    subject = RealInterface(program, parts.inputs, parts.outputs)
+    return {INT8: subject, FLOAT: _of_reals(reference, parts), QDQ: _of_reals(qdq, parts)}
 
 
 def _check_interface(program: Executable, parts: QuantizedParts) -> None:
@@ -185,15 +216,20 @@ def compare_nodes(
     opened: DataSet,
     *,
     options: CompileOptions | None = None,
+    shapes: OpenShapes | None = None,
     progress: Progress | None = None,
 ) -> LayerReport:
-    """Errors of every int8 node: alone, accumulated, and against onnxruntime on the same integers."""
+    """Errors of every int8 node: alone, accumulated, and against onnxruntime on the same integers.
+
+    shapes: those that samples may have beside the profile's; such samples are left out.
+    """
     options = options or CompileOptions()
     observed = compile_graph(
         parts.int8, CompileOptions(isa=options.isa, threads=options.threads, observe=True)
     )
     advance = start(progress, opened.size)
-    return compare_layers(parts.real, parts.int8, opened, observed=observed, advance=advance)
+    samples = opened if shapes is None else of_own_shapes(opened, shapes, parts)
+    return compare_layers(parts.real, parts.int8, samples, observed=observed, advance=advance)
 
 
 def inputs_for_file(

@@ -42,12 +42,12 @@ _BYTES = ("tensor(int8)", "tensor(uint8)")
 class OnnxruntimeModel:
     """A session on the CPU with fixed input shapes.
 
-    `model` is a file or a serialized model. `shapes` binds the inputs whose shapes are symbolic;
-    symbols are bound for the optimiser too. `optimize` False runs every node as the standard has it,
-    which is slow and exact. `exact_sums` keeps onnxruntime from adding products of bytes in 16 bits that
-    saturate, which it does on processors without VNNI because that is faster; a few of its integer
-    operators saturate all the same. `profile` is a folder for times of its nodes. Raises ModelError if
-    onnxruntime refuses the model, UsageError if a dimension stays unbound.
+    `model` is a file or a serialized model. `shapes` binds the inputs whose shapes are symbolic; symbols are
+    bound for the optimiser too, unless `other_sizes` says that runs may have others. `optimize` False runs
+    every node as the standard has it, which is slow and exact. `exact_sums` keeps onnxruntime from adding
+    products of bytes in 16 bits that saturate, which it does on processors without VNNI because that is
+    faster; a few of its integer operators saturate all the same. `profile` is a folder for times of its
+    nodes. Raises ModelError if onnxruntime refuses the model, UsageError if a dimension stays unbound.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class OnnxruntimeModel:
         model: Path | bytes,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        other_sizes: bool = False,
         threads: int = 1,
         optimize: bool = True,
         exact_sums: bool = False,
@@ -63,7 +64,7 @@ class OnnxruntimeModel:
         self._where = where_of(model)
         fixed = {name: tuple(int(d) for d in shape) for name, shape in (shapes or {}).items()}
         declared = self._open(model, session_options(1, False)) if fixed else None
-        symbols = {} if declared is None else _symbols(declared, fixed)
+        symbols = {} if declared is None or other_sizes else _symbols(declared, fixed)
         self._open_axes = {} if declared is None else _open_output_axes(declared)
 
         def make_options() -> Any:

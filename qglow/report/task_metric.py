@@ -163,15 +163,28 @@ class Answers:
 
     def outputs(self) -> dict[str, Array]:
         """Every output, samples along its first axis."""
-        return {name: np.concatenate(parts) for name, parts in self.pieces.items()}
+        return _joined("output", self.pieces)
 
     def inputs(self) -> dict[str, Array]:
         """Every input, samples along its first axis."""
-        return {name: np.concatenate(parts) for name, parts in self.fed.items()}
+        return _joined("input", self.fed)
 
     def tokens(self) -> Array | None:
         """The first integer input [N, T]; None where there is none."""
         return next((array for array in self.inputs().values() if _may_be_tokens(array)), None)
+
+
+def _joined(what: str, pieces: Mapping[str, Sequence[Array]]) -> dict[str, Array]:
+    """Arrays of all samples. Raises DataError where their shapes differ."""
+    for name, parts in pieces.items():
+        shapes = {part.shape[1:] for part in parts}
+        if len(shapes) > 1:
+            first, second = (list(shape) for shape in sorted(shapes)[:2])
+            raise DataError(
+                f"the metric takes all samples of {what} '{name}' at once, but these have shapes {first} and "
+                f"{second}: pad them to one, or compare without the metric"
+            )
+    return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,10 @@ class Specialisation:
 
 
 class Kept(Generic[_Made]):
-    """Results for specialisations, at most `KEPT` of them. Threads may share it."""
+    """Results for specialisations, at most `most` of them (default: KEPT). Threads may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most = KEPT if most is None else most
         self._made: OrderedDict[Specialisation, _Made] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -64,7 +65,7 @@ class Kept(Generic[_Made]):
             if key not in self._made:
                 self._made[key] = make()
             self._made.move_to_end(key)
-            while len(self._made) > KEPT:
+            while len(self._made) > self._most:
                 self._made.popitem(last=False)
             return self._made[key]
 

@@ -1,0 +1,121 @@
+"""Accuracy over samples of several shapes: each runs in a program of its own shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import qglow
+from qglow.core.errors import DataError
+from qglow.core.types import Array
+from qglow.report.comparison_result import FLOAT, INT8
+from tests.unit.importer.tiny import save, session, tiny_model
+
+node = helper.make_node
+WIDTH, CLASSES, OWN = 16, 4, 6
+LENGTHS = (3, OWN, 9, OWN, 12, OWN, 4, OWN)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> qglow.Model:
+    """Scores of texts x [batch, tokens, 16]: attention over its tokens, then the mean of them."""
+    random = np.random.default_rng(5)
+    constants = {
+        name: (random.normal(size=shape) / 4).astype(np.float32)
+        for name, shape in {"q": (WIDTH, WIDTH), "k": (WIDTH, WIDTH), "c": (WIDTH, CLASSES)}.items()
+    }
+    nodes = [
+        node("MatMul", ["x", "q"], ["queries"]),
+        node("MatMul", ["x", "k"], ["keys"]),
+        node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+        node("MatMul", ["queries", "turned"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "x"], ["mixed"]),
+        node("Relu", ["mixed"], ["r"]),
+        node("MatMul", ["r", "c"], ["y"]),
+        node("ReduceMean", ["y"], ["z"], axes=[1], keepdims=0),
+    ]
+    made = tiny_model(nodes, {"x": ("batch", "tokens", WIDTH)}, ["z", "y"], constants)
+    return qglow.load_model(save(made, tmp_path))
+
+
+def texts(lengths: tuple[int, ...], seed: int = 1) -> list[Array]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=(1, length, WIDTH)).astype(np.float32) for length in lengths]
+
+
+def folder(path: Path, arrays: list[Array], labels: list[int] | None = None) -> Path:
+    path.mkdir()
+    for number, array in enumerate(arrays):
+        label = {} if labels is None else {"label": np.array([labels[number]])}
+        np.savez(path / f"{number:02}.npz", x=array, **label)
+    return path
+
+
+def test_texts_of_several_lengths_are_compared(model: qglow.Model, tmp_path: Path) -> None:
+    arrays = texts(LENGTHS)
+    assert isinstance(model.path, Path)
+    given = session(model.path)
+    labels = [int(np.argmax(given.run(["z"], {"x": x})[0])) for x in arrays]
+    data = folder(tmp_path / "texts", arrays, labels)
+    quantized = model.quantize(model.profile(data))
+    compared = qglow.compare(quantized, data)
+    assert compared.samples == len(LENGTHS)
+    assert compared.accuracy[FLOAT].top1 == 1.0 and compared.accuracy[INT8].samples == len(LENGTHS)
+    program, power, error = quantized.compile(), 0.0, 0.0
+    for x in arrays:
+        wanted, found = given.run(["z"], {"x": x})[0], program({"x": x})["z"]
+        power, error = power + float((wanted**2).sum()), error + float(((found - wanted) ** 2).sum())
+    measured = compared.pairings[0].outputs["z"].sqnr_db
+    assert measured == pytest.approx(10 * np.log10(power / error), abs=1e-3)
+    assert compared.pairing(INT8, "onnxruntime QDQ").overall.sqnr_db > 45
+
+
+def test_samples_of_the_profiles_shape_are_compared_as_ever(model: qglow.Model, tmp_path: Path) -> None:
+    data = folder(tmp_path / "texts", texts((OWN,) * 6))
+    quantized = model.quantize(model.profile(data))
+    bound = model.at({"x": (1, OWN, WIDTH)})
+    one = bound.quantize(bound.profile(data))
+    free, fixed = (qglow.compare(made, data) for made in (quantized, one))
+    assert free.pairings[0].overall == fixed.pairings[0].overall
+    assert free.samples == fixed.samples == 6
+
+
+def test_layers_are_measured_in_the_profiles_shape(model: qglow.Model, tmp_path: Path) -> None:
+    data = folder(tmp_path / "texts", texts(LENGTHS))
+    quantized = model.quantize(model.profile(data))
+    assert qglow.compare_layers(quantized, data).samples == LENGTHS.count(OWN)
+    with pytest.raises(DataError, match=r"no sample has the shapes of the profile, x=\[6, 16\]"):
+        qglow.compare_layers(quantized, folder(tmp_path / "others", texts((4, 5))))
+
+
+def test_a_metric_of_all_samples_wants_one_shape(model: qglow.Model, tmp_path: Path) -> None:
+    data = folder(tmp_path / "texts", texts(LENGTHS))
+    quantized = model.quantize(model.profile(data))
+
+    def largest(outputs: dict[str, Array]) -> float:
+        return max(float(np.max(array)) for array in outputs.values())
+
+    with pytest.raises(DataError, match=r"output 'y' at once, but these have shapes \[3, 4\] and \[4, 4\]"):
+        qglow.compare(quantized, data, metric=largest)
+
+
+def test_a_sample_that_the_model_does_not_take(model: qglow.Model, tmp_path: Path) -> None:
+    quantized = model.quantize(model.profile(folder(tmp_path / "texts", texts(LENGTHS))))
+    with pytest.raises(DataError, match=r"has shape \[6, 8\], the model takes \[\?, 16\]"):
+        qglow.compare(quantized, {"x": np.zeros((2, OWN, 8), np.float32)})
+
+
+def test_a_check_takes_texts_of_several_lengths(model: qglow.Model, tmp_path: Path) -> None:
+    folder(tmp_path / "texts", texts(LENGTHS))
+    baseline = tmp_path / "accuracy.yaml"
+    baseline.write_text(
+        "models:\n  texts:\n    model: tiny.onnx\n    calibration: texts\n    data: texts\n    metric: sqnr\n"
+        "    tolerance: 1.0\n",
+        encoding="utf-8",
+    )
+    (outcome,) = qglow.check_baseline(baseline).outcomes
+    assert outcome.measured is not None and outcome.measured.value > 25
