@@ -16,8 +16,8 @@ from qglow.api.keywords import (
 )
 from qglow.api.options import CustomOperatorOptions, DeviceOptions, IsaOptions, RunOptions, StageTextOptions
 from qglow.artefacts.directory import Measurements, load_parts, refresh_reports, report_of, save_parts
-from qglow.artefacts.replay import Replay, replay_model
-from qglow.core.errors import UnsupportedError, UsageError
+from qglow.artefacts.replay import Replay, open_dimensions, replay_model
+from qglow.core.errors import ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
 from qglow.core.types import Array, Dimension, TensorType
@@ -284,7 +284,14 @@ class QuantizedModel(Shown):
         )
         if self._parts.profile is None:
             return known
-        return SpecialisedExecutable(Replay(self._parts), options, known)
+        return SpecialisedExecutable(Replay(self._parts), options, known, dimensions=self._open_dimensions)
+
+    def _open_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
+        """Dimensions of inputs of several shapes; None without the float model, whose file tells them."""
+        try:
+            return open_dimensions(self._parts)
+        except (ModelError, ImportError):
+            return None
 
     @taking(IsaOptions)
     def save(

@@ -18,7 +18,7 @@ from qglow.core.batch import may_be_batch
 from qglow.core.errors import DataError, ProfileError, UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
-from qglow.core.types import Array, Shape
+from qglow.core.types import Array, Dimension, Shape
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.profiling.profile import Profile
 from qglow.quantization.blocks import KnownBlocks
@@ -73,8 +73,8 @@ def replay_model(
     return ResizableModel(source_place(parts), dimensions, at, narrowed, values=parts.source.values)
 
 
-def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
-    """The inputs of a model whose file leaves more than their batch open; None for any other model.
+def open_dimensions(parts: QuantizedParts) -> dict[str, tuple[Dimension, ...]] | None:
+    """Dimensions of the inputs of a model whose file leaves more than their batch open; None for others.
 
     Raises ModelError if the float model's file is missing or has changed.
     """
@@ -82,13 +82,18 @@ def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
         return None
     from qglow.importer import declared_dimensions  # needs onnx, which running int8 programs does without
 
-    kinds = real_types(parts.inputs)
     declared = declared_dimensions(source_place(parts))
-    dimensions = {name: declared.get(name) or kind.shape for name, kind in kinds.items()}
+    dimensions = {name: tuple(declared.get(name) or shape) for name, shape in parts.shapes.items()}
     behind = [size for sizes in dimensions.values() for size in sizes[may_be_batch(sizes) :]]
-    if all(isinstance(size, int) for size in behind):
+    return None if all(isinstance(size, int) for size in behind) else dimensions
+
+
+def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
+    """The inputs of such a model, and its graph in other shapes. Raises as `open_dimensions`."""
+    dimensions = open_dimensions(parts)
+    if dimensions is None:
         return None
-    elements = {name: kind.element for name, kind in kinds.items()}
+    elements = {name: kind.element for name, kind in real_types(parts.inputs).items()}
     return OpenShapes(FreeInputs.of(dimensions, elements), partial(graph_at, parts))
 
 

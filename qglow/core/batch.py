@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from qglow.core.types import Array, Dimension, Shape
 
 _NO_SAMPLES = re.compile(
-    r"seq|time|step|frame|len|token|word|char|phone|point|node|edge|height|width|channel|^t$"
+    r"seq|time|step|frame|len|token|word|char|phone|point|node|edge|height|width|channel"
 )
 """What names of dimensions hold that count something else than samples."""
+_BATCH = ("n", "b")
+"""Letters that a batch goes by."""
 _MADE_UP = re.compile(r"_dynamic_axes_\d+$|_dim_\d+$")
 """Ends of names that exporters make of the input's where nobody has named a dimension."""
 
@@ -44,7 +46,8 @@ def sample_shapes(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
 def may_be_batch(dimensions: Sequence[Dimension]) -> bool:
     """Whether the first dimension of an input as a file declares it can be one of samples.
 
-    It is 1 or free, has no name of something else, and no other one is named after a batch.
+    It is 1 or free, has no name of something else, and no other one is named after a batch; the name may be
+    one letter, as in [T, N, 40].
 
     >>> may_be_batch(["batch", "steps", 40]), may_be_batch(["steps", "batch", 40]), may_be_batch([None, 3])
     (True, False, True)
@@ -54,7 +57,10 @@ def may_be_batch(dimensions: Sequence[Dimension]) -> bool:
     first, *others = (_name(dimension) for dimension in dimensions)
     if "batch" in first or any("batch" in other for other in others):
         return "batch" in first
-    return not _NO_SAMPLES.search(first)
+    if len(first) == 1:
+        return first in _BATCH or (first != "t" and not any(other in _BATCH for other in others))
+    # The samples of [samples] alone are those of a signal.
+    return not (_NO_SAMPLES.search(first) or (not others and "sample" in first))
 
 
 def _name(dimension: Dimension) -> str:

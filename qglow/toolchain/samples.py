@@ -84,7 +84,9 @@ def open_specified(
     samples: int | None = None,
     labels: str | Path | None = None,
 ) -> DataSet:
-    """Open samples of these forms. Raises the errors of `open_samples`."""
+    """Open samples of these forms. Raises the errors of `open_samples`, and DataError for no forms."""
+    if not specs:
+        raise DataError("the model has no inputs that data could be for: all are constants, or it has none")
     if not isinstance(data, str | Path):
         if labels is not None:
             raise UsageError(

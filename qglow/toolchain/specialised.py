@@ -47,16 +47,19 @@ class SpecialisedExecutable(DelegatingExecutable):
         options: CompileOptions,
         reference: Executable | UsageError,
         types: Mapping[str, TensorType] | None = None,
+        dimensions: Callable[[], dict[str, tuple[Dimension, ...]] | None] = lambda: None,
     ) -> None:
         """`types` of the inputs, where they are known without a reference.
 
-        Raises UsageError for a target that the host cannot run.
+        dimensions: gives those of the inputs where several shapes are compiled beside the reference's. Raises
+        UsageError for a target that the host cannot run.
         """
         self._specialise = specialise
         self._options = options
         self._target = select_target(options.isa)
         self._reference = reference
         self._types = types
+        self._dimensions = dimensions
         self._kept: Kept[Executable] = Kept()
 
     @property
@@ -102,8 +105,9 @@ class SpecialisedExecutable(DelegatingExecutable):
 
     @property
     def free_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
-        """Dimensions of the inputs, where the reference has programs for several sizes."""
-        return self._reference.free_dimensions if isinstance(self._reference, Executable) else None
+        """Dimensions of the inputs, where there are programs for several sizes or may be."""
+        found = self._reference.free_dimensions if isinstance(self._reference, Executable) else None
+        return found or self._dimensions()
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes.

@@ -119,3 +119,25 @@ def test_a_check_takes_texts_of_several_lengths(model: qglow.Model, tmp_path: Pa
     )
     (outcome,) = qglow.check_baseline(baseline).outcomes
     assert outcome.measured is not None and outcome.measured.value > 25
+
+
+def test_a_quantized_directory_runs_samples_of_several_shapes(model: qglow.Model, tmp_path: Path) -> None:
+    arrays = texts(LENGTHS)
+    data = folder(tmp_path / "texts", arrays)
+    model.quantize(model.profile(data)).save(tmp_path / "int8")
+    quantized = qglow.load_quantized(tmp_path / "int8")
+    program = quantized.compile()
+    found = [outputs["z"] for _, outputs in qglow.run_data(program, data)]
+    wanted = [program({"x": x})["z"][0] for x in arrays]
+    assert np.array(found).tobytes() == np.array(wanted).tobytes()
+    assert isinstance(model.path, Path)
+    model.path.unlink()  # the directory's own shape needs no other file
+    own = folder(tmp_path / "own", texts((OWN, OWN)))
+    assert len(list(qglow.run_data(qglow.load_quantized(tmp_path / "int8").compile(), own))) == 2
+
+
+def test_a_model_without_inputs_takes_no_data(model: qglow.Model) -> None:
+    x = texts((OWN,))[0]
+    constant = qglow.load_model(model.path, values={"x": x})
+    with pytest.raises(DataError, match="no inputs that data could be for"):
+        constant.profile({"x": x[None]})
