@@ -59,6 +59,10 @@ class Dimensions:
         """Whether exactly one expression of the dimensions has these sizes."""
         return len(list(self.fitting(sizes))) == 1
 
+    def explain(self, size: Size) -> bool:
+        """Whether that an expression fits is no chance: two exports determine a factor, or an offset."""
+        return len(self.sizes) > 2 or (size.factor == 1 and not size.offset)
+
     def place(self, dimension: str) -> tuple[str, int]:
         """Input and axis where a dimension is found."""
         return next(
@@ -83,10 +87,12 @@ def constant_size(name: str, sizes: Sequence[int | None]) -> int | None:
 class SizeNodes:
     """Nodes and constants that compute sizes, to stand in front of a model's own.
 
-    taken: names of the model's tensors.
+    taken: names of the model's tensors. late: nodes that read tensors of the model, to stand in front of the
+    node that needs them.
     """
 
     def __init__(self, dimensions: Dimensions, taken: Iterable[str]) -> None:
+        self.late: list[onnx.NodeProto] = []
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self._dimensions = dimensions
@@ -94,15 +100,21 @@ class SizeNodes:
         self._made: dict[Size | str, str] = {}
 
     def list_of(
-        self, name: str, values: Sequence[Sequence[int | None]], known: Sequence[int | None] | None = None
+        self,
+        name: str,
+        values: Sequence[Sequence[int | None]],
+        known: Sequence[int | None] | None = None,
+        read: Mapping[int, tuple[str, int]] | None = None,
     ) -> str:
         """Name of a list of sizes, of which `values` has those of each export, and `known` states entries.
 
-        None in `values` is a size that does not matter. Raises UnsupportedError where no expression fits,
-        AmbiguityError where several do.
+        None in `values` is a size that does not matter. read: entries that are the size of a tensor of the
+        model at an axis; the list is one of the nodes `late` then. Raises UnsupportedError where no
+        expression fits, AmbiguityError where several do.
         """
         parts: list[str] = []
         numbers: list[int] = []
+        read = read or {}
         for axis, sizes in enumerate(zip(*values, strict=True)):
             number = constant_size(name, sizes)
             if known is not None and known[axis] is not None:
@@ -113,10 +125,17 @@ class SizeNodes:
             if numbers:
                 parts.append(self.constant(name, np.array(numbers, np.int64)))
                 numbers = []
-            parts.append(self._size(name, sizes))
+            parts.append(self._read(*read[axis]) if axis in read else self._size(name, sizes))
         if numbers:
             parts.append(self.constant(name, np.array(numbers, np.int64)))
-        return parts[0] if len(parts) == 1 else self.emit("Concat", parts, f"{name}__computed", axis=0)
+        if len(parts) == 1:
+            return parts[0]
+        return self.emit("Concat", parts, f"{name}__computed", self.late if read else None, axis=0)
+
+    def take_late(self) -> list[onnx.NodeProto]:
+        """The nodes `late`, of which there are none any more."""
+        taken, self.late = self.late, []
+        return taken
 
     def _size(self, name: str, sizes: Sequence[int | None]) -> str:
         """Name of a list of one number, computed from dimensions."""
@@ -126,6 +145,8 @@ class SizeNodes:
         if len(fitting) > 1:
             raise AmbiguityError(f"constant '{name}' may be {' or '.join(map(str, fitting))}")
         size = fitting[0]
+        if not self._dimensions.explain(size):
+            raise AmbiguityError(f"constant '{name}' may be {size}, which another export has to confirm")
         if size not in self._made:
             result = self._dimension(size.dimensions[0])
             for dimension in size.dimensions[1:]:
@@ -144,14 +165,26 @@ class SizeNodes:
             self._made[name] = self.emit("Shape", [source], f"{source}__{axis}", start=axis, end=axis + 1)
         return self._made[name]
 
+    def _read(self, tensor: str, axis: int) -> str:
+        """Name of a list of one number, the size of a tensor of the model."""
+        return self.emit("Shape", [tensor], f"{tensor}__{axis}", self.late, start=axis, end=axis + 1)
+
     def constant(self, wanted: str, data: Array) -> str:
         """Add a constant; returns its name."""
         name = unique(wanted, self._taken)
         self.constants.append(numpy_helper.from_array(np.asarray(data), name))
         return name
 
-    def emit(self, op_type: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
-        """Add a node of one output; returns the name of its result."""
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        wanted: str,
+        nodes: list[onnx.NodeProto] | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Add a node of one output, to `nodes` (default: those in front); returns the name of its result."""
         name = unique(wanted, self._taken)
-        self.nodes.append(helper.make_node(op_type, list(inputs), [name], name, **attributes))
+        made = helper.make_node(op_type, list(inputs), [name], name, **attributes)
+        (self.nodes if nodes is None else nodes).append(made)
         return name

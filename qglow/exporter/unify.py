@@ -64,10 +64,12 @@ def unify(
     names = [name for node in result.graph.node for name in (*node.input, *node.output)]
     work = SizeNodes(dimensions, [*names, *(tensor.name for tensor in result.graph.initializer)])
     changed = _changed(models)
-    for node in result.graph.node:
+    late: dict[int, list[onnx.NodeProto]] = {}
+    for place, node in enumerate(result.graph.node):
         if node.op_type == "Reshape" and node.input[1] in changed:
             operands = [entry.shapes.get(node.input[0]) for entry in models]
             _reshape(node, changed[node.input[1]], operands, work, dimensions)
+            late[place] = work.take_late()
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
     read = {name for node in result.graph.node for name in outer_names(node)}
@@ -78,7 +80,9 @@ def unify(
             node.input[place] = made.get(name, name)
         if not made.keys().isdisjoint(outer_names(node)):
             raise UnsupportedError(f"a branch or body of node '{node.name}' reads what depends on shapes")
-    nodes = [*work.nodes, *result.graph.node]
+    nodes = [*work.nodes]
+    for place, node in enumerate(result.graph.node):
+        nodes += [*late.get(place, ()), node]
     del result.graph.node[:]
     result.graph.node.extend(nodes)
     _name_dimensions(result.graph, models, dimensions)
@@ -126,7 +130,10 @@ def _reshape(
     work: SizeNodes,
     dimensions: Dimensions,
 ) -> None:
-    """Let a Reshape copy dimensions of its operand, and conclude one that the others leave."""
+    """Let a Reshape copy dimensions of its operand, and conclude one that the others leave.
+
+    A dimension of its operand that goes to another axis, as a pixel shuffle has it, is read there.
+    """
     values = [target.tolist() for target in targets]
     if 0 in values[0] or len({len(target) for target in values}) > 1:
         return  # an entry of 0 would copy too
@@ -135,10 +142,19 @@ def _reshape(
         for axis, sizes in enumerate(zip(*values, strict=True))
     ]
     open_axes = [axis for axis, size in enumerate(target) if size is None]
+    read: dict[int, tuple[str, int]] = {}
     if open_axes:
-        untold = [axis for axis in open_axes if not dimensions.tell([entry[axis] for entry in values])]
-        target[(untold or open_axes)[-1]] = CONCLUDED
-    node.input[1] = work.list_of(node.input[1], values, target)
+        found = {axis: _axis_of(operands, [entry[axis] for entry in values]) for axis in open_axes}
+        read = {axis: (node.input[0], own) for axis, own in found.items() if own is not None}
+        untold = [
+            axis
+            for axis in open_axes
+            if axis not in read and not dimensions.tell([entry[axis] for entry in values])
+        ]
+        concluded = (untold or open_axes)[-1]
+        target[concluded] = CONCLUDED
+        read.pop(concluded, None)
+    node.input[1] = work.list_of(node.input[1], values, target, read)
     if COPIED in target:
         kept = [attribute for attribute in node.attribute if attribute.name != "allowzero"]
         del node.attribute[:]
@@ -183,6 +199,15 @@ def _copies(operands: Sequence[Shape | None], axis: int, sizes: Sequence[int]) -
     )
 
 
+def _axis_of(operands: Sequence[Shape | None], sizes: Sequence[int]) -> int | None:
+    """The one axis of an operand that has these sizes in the exports; None for none, or several."""
+    known = [shape for shape in operands if shape is not None]
+    if len(known) < len(operands) or len({len(shape) for shape in known}) > 1:
+        return None
+    axes = [axis for axis in range(len(known[0])) if [shape[axis] for shape in known] == list(sizes)]
+    return axes[0] if len(axes) == 1 else None
+
+
 def _name_dimensions(graph: onnx.GraphProto, models: Sequence[SizedModel], dimensions: Dimensions) -> None:
     """Name dimensions of inputs and outputs."""
     for value in graph.input:
@@ -194,5 +219,5 @@ def _name_dimensions(graph: onnx.GraphProto, models: Sequence[SizedModel], dimen
         for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
             sizes = [shape[axis].dim_value for shape in shapes]
             if len(set(sizes)) > 1:
-                fitting = list(dimensions.fitting(sizes))
+                fitting = [size for size in dimensions.fitting(sizes) if dimensions.explain(size)]
                 dimension.dim_param = str(fitting[0]) if len(fitting) == 1 else f"{value.name}_{axis}"

@@ -228,28 +228,29 @@ def test_threads_may_share_it(quantized: qglow.QuantizedModel) -> None:
 
 
 def test_the_size_of_an_image_may_be_free(tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("Conv", ["r", "w2"], ["y"], pads=[1, 1, 1, 1]),
     ]
     constants = {
-        "w": RANDOM.normal(size=(8, 3, 3, 3)).astype(np.float32),
-        "b": RANDOM.normal(size=8).astype(np.float32),
-        "w2": RANDOM.normal(size=(4, 8, 3, 3)).astype(np.float32),
+        "w": random.normal(size=(8, 3, 3, 3)).astype(np.float32),
+        "b": random.normal(size=8).astype(np.float32),
+        "w2": random.normal(size=(4, 8, 3, 3)).astype(np.float32),
     }
     path = save(tiny_model(nodes, {"x": ["N", 3, "H", "W"]}, ["y"], constants), tmp_path)
     folder = tmp_path / "data"
     folder.mkdir()
     for index, (height, width) in enumerate([(12, 10), (12, 10), (7, 15)]):
-        x = RANDOM.normal(size=(2, 3, height, width)).astype(np.float32)
+        x = random.normal(size=(2, 3, height, width)).astype(np.float32)
         np.savez(folder / f"{index}.npz", x=x)
     model = qglow.load_model(path)
     profile = model.profile(folder)
     assert dict(profile.shapes) == {"x": (1, 3, 12, 10)} and profile.samples == 6
     quantized = model.quantize(profile)
     for height, width in ((12, 10), (9, 9), (21, 6)):
-        x = RANDOM.normal(size=(1, 3, height, width)).astype(np.float32)
+        x = random.normal(size=(1, 3, height, width)).astype(np.float32)
         found = quantized.compile(threads=1)({"x": x})["y"]
         assert np.array_equal(found, quantized.interpret({"x": x})["y"])
         assert decibels(found, session(path).run(None, {"x": x})[0]) > 15

@@ -148,3 +148,41 @@ def test_constants_that_nothing_explains_are_refused(constant: Callable[[int, in
     models = [export(nodes, constants, n, t, lambda n, t: (n, t)) for n, t in ((1, 4), (2, 12))]
     with pytest.raises(UnsupportedError, match="constant 'c' depends on shapes"):
         unify(models, INPUTS, lambda: [TABLE[:, 0]])
+
+
+def shuffled(n: int, t: int) -> SizedModel:
+    """x [N, T] in rows of half its length, by pooling, that are moved behind one another: [N, 1, T / 2]."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "one"], ["image"], "unsqueeze"),
+        helper.make_node("MaxPool", ["image"], ["half"], "pool", kernel_shape=[2], strides=[2]),
+        helper.make_node("Reshape", ["half", "target"], ["rows"], "reshape", allowzero=1),
+        helper.make_node("Identity", ["rows"], ["y"], "identity"),
+    ]
+
+    def constants(n: int, t: int) -> Mapping[str, Array]:
+        return {"one": np.array([1]), "target": np.array([1, n, 1, t // 2], np.int64)}
+
+    made = export(nodes, constants, n, t, lambda n, t: (1, n, 1, t // 2))
+    return SizedModel(made.sizes, made.model, {**made.shapes, "image": (n, 1, t), "half": (n, 1, t // 2)})
+
+
+def test_a_size_behind_strides_is_read_from_the_operand() -> None:
+    """Both exports fit 16 * N * N: one of the two shapes would have been computed by that."""
+    model = unify([shuffled(1, 32), shuffled(2, 128)], INPUTS)
+    run = session(model)
+    for n, t in ((1, 32), (3, 40), (2, 11)):
+        x = np.arange(n * t, dtype=np.float32).reshape(n, t)
+        wanted = x[:, : t // 2 * 2].reshape(n, t // 2, 2).max(2)[None, :, None]
+        np.testing.assert_array_equal(run.run(None, {"x": x})[0], wanted)
+
+
+def test_a_factor_wants_a_third_export() -> None:
+    nodes, constants = reshaped(lambda n, t: (1, 16 * n, 1, t // 16))
+
+    def exports(*sizes: tuple[int, int]) -> list[SizedModel]:
+        return [export(nodes, constants, n, t, lambda n, t: (1, 16 * n, 1, t // 16)) for n, t in sizes]
+
+    with pytest.raises(AmbiguityError, match="another export has to confirm"):
+        unify(exports((1, 32), (2, 96)), INPUTS)
+    model = unify(exports((1, 32), (2, 96), (3, 160)), INPUTS)
+    assert session(model).run(None, {"x": np.ones((2, 48), np.float32)})[0].shape == (1, 32, 1, 3)
