@@ -144,8 +144,8 @@ def reals_of(node: Node | None, made: Node, exchange: Exchange) -> dict[int, tup
     """Names and contents of the constants of a float node that its int8 form `made` has, by their place."""
     int8 = exchange.instead.get(made.name, made)
     policy = int8.operator.policy
-    if node is None or node.operator.name != int8.operator.name:
-        return {}
+    if node is None or node.operator.name != int8.operator.name or node.operator.is_border:
+        return {}  # weights that the model dequantizes itself, for a node that is float, are real already
     if not isinstance(policy, Accumulate):
         return _integer_operands(node, int8)
     found = {}

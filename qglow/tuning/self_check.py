@@ -148,6 +148,8 @@ def check_model(
             notes = filter(None, (told, _state_note(profile.kept, states or {})))
             return replace(measured_verdict(errors, worst, stream), note=". ".join(notes))
         note = "All outputs are zero or empty on the samples that the profile keeps"
+    if not parts.outputs:
+        note = "The whole model runs in onnxruntime, so that nothing of it is int8"
     return predicted_verdict(predicted_sqnr_db(sources), worst, note)
 
 

@@ -138,3 +138,17 @@ def test_an_artefact_names_its_nodes_where_onnxruntime_is_missing(
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(UsageError, match="'bent', 'set' run in onnxruntime, which is missing"):
         qglow.load(tmp_path / "m.qglow")
+
+
+def test_a_verdict_says_where_nothing_is_int8(tmp_path: Path) -> None:
+    """What is behind a node of unknown shape runs in onnxruntime; it was said that the outputs were zero."""
+    nodes = [
+        helper.make_node("Normalizer", ["x"], ["n"], domain="ai.onnx.ml", norm="L2"),
+        helper.make_node("MatMul", ["n", "w"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": [1, 8]}, ["y"], {"w": CONSTANTS["w"]})
+    made.opset_import.add(domain="ai.onnx.ml", version=1)
+    model = qglow.load_model(save(made, tmp_path))
+    quantized = model.quantize(model.profile({"x": RNG.standard_normal((16, 1, 8)).astype(np.float32)}))
+    assert quantized.verdict is not None
+    assert quantized.verdict.note == "The whole model runs in onnxruntime, so that nothing of it is int8"

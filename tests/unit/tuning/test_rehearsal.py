@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import qglow
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
@@ -19,6 +22,7 @@ from qglow.targets.native.stepped import SteppedCode
 from qglow.tuning.rehearsal import Parameters, Rehearsal, _copied_for, rounded_values
 from qglow.tuning.rehearsed_constants import Exchange
 from qglow.tuning.self_check import float_runs
+from tests.unit.importer.tiny import save, tiny_model
 from tests.unit.profiling.networks import residual_network
 from tests.unit.profiling.networks import samples as small_images
 from tests.unit.tuning.repair_networks import comb, made, offsets, outliers
@@ -147,3 +151,27 @@ def test_constants_that_are_exchanged_are_those_of_a_graph_made_anew() -> None:
         assert again is not None
         exact = Rehearsal(*graphs, quantizer.options, exchange=Exchange(exact=nodes))
         equal(again(inputs, {}), exact(inputs, {}))
+
+
+def test_a_float_node_may_read_weights_that_the_model_dequantizes(tmp_path: Path) -> None:
+    """Its weights are int8 in both graphs, and a Dequantize between; that got the reals of its own result."""
+    random = np.random.default_rng(6)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["real"]),
+        helper.make_node("QuantizeLinear", ["x", "step", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "step", "zero"], ["rounded"]),
+        helper.make_node("Conv", ["rounded", "real"], ["c"]),
+        helper.make_node("Conv", ["c", "w2"], ["y"]),
+    ]
+    constants = {
+        "w": random.integers(-127, 128, size=(4, 3, 3, 3)).astype(np.int8),
+        "s": np.float32(0.005),
+        "step": np.float32(1e-4),
+        "zero": np.uint16(30000),
+        "w2": random.normal(size=(2, 4, 3, 3)).astype(np.float32),
+    }
+    path = save(tiny_model(nodes, {"x": (1, 3, 8, 8)}, ["y"], constants, opset=21), tmp_path)
+    model = qglow.load_model(path)
+    profile = model.profile({"x": random.normal(size=(8, 3, 8, 8)).astype(np.float32)})
+    parts = model.quantize(profile)._parts
+    Rehearsal(parts.real, parts.int8)
