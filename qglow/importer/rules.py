@@ -45,6 +45,7 @@ from qglow.importer import (
     shape,
     softmax,
     spectrum,
+    tabular,
     transformers,
     transposed,
     unpool,
@@ -112,6 +113,7 @@ CONTRIBUTED: dict[str, ImportRule] = {
 DOMAINS: dict[str, dict[str, ImportRule]] = {
     "": RULES,
     "com.microsoft": CONTRIBUTED,
+    "ai.onnx.ml": tabular.LEARNED,
     "ai.onnx.converters.tensorflow": transformers.CONVERTED,
 }
 """The rules of each domain; ONNX's own is called "". `imports` adds to them."""
