@@ -78,14 +78,14 @@ def of_own_shapes(samples: Iterable[Sample], shapes: OpenShapes, parts: Quantize
 
 @dataclass(frozen=True)
 class _SampleRunner:
-    """A program of any shapes as a runner of one sample, which lies along a new first axis."""
+    """A program of any shapes as a runner of samples: one by one where they have no batch axis."""
 
     each: EachShape
     name: str
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        """Types of one sample of the profile's shapes."""
+        """Types of samples of the profile's shapes."""
         batched, kinds = self.each.shapes.inputs.batched, real_types(self.each.parts.inputs)
         return {
             n: kind if n in batched else replace(kind, shape=(1, *kind.shape)) for n, kind in kinds.items()
@@ -96,4 +96,6 @@ class _SampleRunner:
         batched = self.each.shapes.inputs.batched
         given = {name: array if name in batched else array[0] for name, array in inputs.items()}
         outputs = self.each.programs(given)[self.name](given)
+        if inputs.keys() <= batched:
+            return dict(outputs)
         return {name: a if a.shape[:1] == (1,) else np.asarray(a)[None] for name, a in outputs.items()}

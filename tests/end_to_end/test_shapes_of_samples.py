@@ -84,6 +84,20 @@ def test_samples_of_the_profiles_shape_are_compared_as_ever(model: qglow.Model, 
     assert free.samples == fixed.samples == 6
 
 
+def test_a_batch_of_the_profile_stays_one(model: qglow.Model, tmp_path: Path) -> None:
+    arrays = texts((OWN,) * 7)
+    assert isinstance(model.path, Path)
+    given = session(model.path)
+    labels = [int(np.argmax(given.run(["z"], {"x": x})[0])) for x in arrays]
+    data = folder(tmp_path / "texts", arrays, labels)
+    four = model.at({"x": (4, OWN, WIDTH)})
+    quantized = four.quantize(four.profile(data))
+    assert quantized.inputs["x"].shape == (4, OWN, WIDTH)
+    compared = qglow.compare(quantized, data)
+    assert compared.samples == compared.accuracy[FLOAT].samples == 7
+    assert compared.accuracy[FLOAT].top1 == 1.0
+
+
 def test_layers_are_measured_in_the_profiles_shape(model: qglow.Model, tmp_path: Path) -> None:
     data = folder(tmp_path / "texts", texts(LENGTHS))
     quantized = model.quantize(model.profile(data))
