@@ -205,6 +205,9 @@ class Traits:
     measures_rows: ClassVar[bool] = False
     """Its result is the scale of every row of its operand, measured while the model runs."""
 
+    gives_ranks: ClassVar[bool] = False
+    """Its integers are places in the order of the elements of its operand, which the least noise turns."""
+
     conversion: ClassVar[Conversion | None] = None
     """Set where only the way reals are stored changes: not a computation, and no node of an int8 region."""
 

@@ -36,7 +36,8 @@ def _compared(real: Graph) -> tuple[list[str], tuple[str, ...]]:
     """Names of what is compared in place of the outputs, and of the outputs that are chosen by rank."""
     if real.tail is not None:
         return [], ()
-    sources = {output: _chosen_from(output) for output in real.outputs}
+    known: dict[Value, list[Value]] = {}
+    sources = {output: _chosen_from(output, known) for output in real.outputs}
     names = dict.fromkeys(v.name for output, found in sources.items() for v in (found or [output]))
     return list(names), tuple(output.name for output, found in sources.items() if found)
 
@@ -45,11 +46,15 @@ def _shapes(values: list[Value]) -> dict[str, tuple[int, ...]]:
     return {value.name: value.type.shape for value in values}
 
 
-def _chosen_from(output: Value) -> list[Value]:
+def _chosen_from(output: Value, known: dict[Value, list[Value]]) -> list[Value]:
     """Values that an output's elements are chosen from, and those that decide which; [] if none are chosen.
 
-    Layers with weights end the way back from the output.
+    Layers with weights end the way back from the output. Where such a value is chosen by rank itself, as the
+    places are where an image is sampled at keypoints, what it is chosen from takes its place. known: what
+    was found for other values.
     """
+    if output in known:
+        return known[output]
     found: dict[Value, None] = {}
     seen: set[Node] = set()
     waiting = [output]
@@ -58,10 +63,12 @@ def _chosen_from(output: Value) -> list[Value]:
         if node is None or node in seen or node.operator.sums_products or node.operator.recurs:
             continue
         seen.add(node)
-        sources = _sources(node)
+        sources = _sources(node) or _ranked(node)
         found |= dict.fromkeys(sources)
         waiting += [] if sources else [value for value in node.inputs if value is not None]
-    return list(found)
+    behind = {value: _chosen_from(value, known) or [value] for value in found}
+    known[output] = list(dict.fromkeys(each for values in behind.values() for each in values))
+    return known[output]
 
 
 def _sources(node: Node) -> list[Value]:
@@ -75,6 +82,26 @@ def _sources(node: Node) -> list[Value]:
         return []
     deciding = _deciding(places)
     return [x, *deciding] if deciding else []
+
+
+def _ranked(node: Node) -> list[Value]:
+    """The reals by whose rank there are the places that a node makes reals of, such as those of keypoints."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or not x.type.is_plain_integer or not node.output.type.is_float:
+        return []
+    found: dict[Value, None] = {}
+    seen: set[Node] = set()
+    waiting = [x]
+    while waiting:
+        maker = waiting.pop().producer
+        if maker is None or maker in seen:
+            continue
+        seen.add(maker)
+        operands = [value for value in maker.inputs if value is not None]
+        if maker.operator.gives_ranks:
+            found |= dict.fromkeys(value for value in operands if value.producer is not None)
+        waiting += [value for value in operands if value.type.is_plain_integer]
+    return list(found)
 
 
 def _deciding(places: Value) -> list[Value]:

@@ -112,7 +112,7 @@ def _without_profile(model: LoadedModel, recipe: Recipe, options: QuantizeOption
     """Quantize a model whose rows are scaled while it runs, or of which weights alone are quantized."""
     if not recipe.dynamic and recipe.weights is None:
         raise UsageError(
-            f"{model.place} has no quantization of its own: profile it, and give the profile, "
+            f"{model.place} has no quantization of its own that is kept: profile it, and give the profile, "
             "or choose `dynamic` or `weights`"
         )
     static = [rule for rule in recipe.rules if rule.dtype in ("int8", "int16")]

@@ -45,6 +45,39 @@ def _detector(path: Path, *, ranked: bool = True) -> Path:
     return path
 
 
+def _keypoints(path: Path) -> Path:
+    """Columns and rows [1, 12, 2] of the 12 best cells of 8 x 8, from -1 to 1, of x [1, 16]."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "s"], ["scores"]),
+        helper.make_node("TopK", ["scores", "best"], ["top", "places"], axis=1),
+        helper.make_node("Mod", ["places", "width"], ["columns"]),
+        helper.make_node("Div", ["places", "width"], ["rows"]),
+        helper.make_node("Unsqueeze", ["columns", "last"], ["column"]),
+        helper.make_node("Unsqueeze", ["rows", "last"], ["row"]),
+        helper.make_node("Concat", ["column", "row"], ["cells"], axis=2),
+        helper.make_node("Cast", ["cells"], ["reals"], to=TensorProto.FLOAT),
+        helper.make_node("Div", ["reals", "half"], ["doubled"]),
+        helper.make_node("Sub", ["doubled", "one"], ["y"]),
+    ]
+    weights: dict[str, Array] = {
+        "w": RANDOM.normal(size=(16, 32)).astype(np.float32),
+        "s": (RANDOM.normal(size=(32, CELLS)) * 0.002).astype(np.float32),
+        "best": np.int64([BEST]),
+        "width": np.int64([8]),
+        "last": np.int64([2]),
+        "half": np.float32(3.5),
+        "one": np.float32(1.0),
+    }
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    floats = {"x": [1, 16], "y": [1, BEST, 2], "top": [1, BEST]}
+    info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in floats.items()}
+    graph = helper.make_graph(nodes, "g", [info["x"]], [info["y"], info["top"]], held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
 def _quantized(path: Path, **options: object) -> qglow.QuantizedModel:
     data = {"x": RANDOM.normal(size=(24, 16)).astype(np.float32)}
     model = qglow.load_model(path)
@@ -60,6 +93,14 @@ def test_what_is_ranked_is_compared_and_not_what_comes_first(tmp_path: Path) -> 
     data = {"x": RANDOM.normal(size=(8, 16)).astype(np.float32)}
     found = qglow.compare(made, data).pairings[0].outputs["y"]
     assert found.sqnr_db < 6.0  # the order of nearly equal scores turns
+
+
+def test_places_by_rank_may_be_outputs_themselves(tmp_path: Path) -> None:
+    """Keypoints, whose coordinates were compared place by place."""
+    verdict = _quantized(_keypoints(tmp_path / "m.onnx"), repair=False).verdict
+    assert verdict is not None and verdict.word == "good", verdict
+    assert [output.name for output in verdict.outputs] == ["scores", "top"]
+    assert "chooses the elements of 'y' by rank" in verdict.note
 
 
 def test_repair_looks_at_what_is_ranked(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ class TopKIndices(Places):
     """Indices along `axis` of the elements of TopK."""
 
     name: ClassVar[str] = "TopKIndices"
+    gives_ranks: ClassVar[bool] = True
 
     axis: int
     k: int
