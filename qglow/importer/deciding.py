@@ -2,6 +2,7 @@
 
 A parameter decides shapes (where to cut, how often to repeat) or what a node is. The import asks for it
 when it imports the node; where it is computed, the inputs that it is computed from are those that decide.
+None does where layers of the network are in between, as where durations of phonemes are predicted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qglow.core.types import ElementType, TensorType
-from qglow.graph.graph import Value
+from qglow.graph.graph import Node, Value
 
 MOST_BYTES = 1 << 16
 """Bytes of an input that may decide: what is larger is data."""
@@ -63,11 +64,13 @@ class DecidingInputs:
         return since
 
     def _leaves(self, value: Value) -> Iterator[str | None]:
-        """Names of the inputs behind a value, and None for what cannot decide."""
+        """Names of the inputs behind a value, and None for what cannot decide, such as results of layers."""
         waiting, seen = [value], {value}
         while waiting:
             current = waiting.pop()
-            if current.producer is not None:
+            if current.producer is not None and _is_layer(current.producer):
+                yield None
+            elif current.producer is not None:
                 new = {each for each in current.producer.inputs if each is not None} - seen
                 seen |= new
                 waiting += new
@@ -83,3 +86,8 @@ def may_decide(kind: TensorType) -> bool:
     """Whether an input of this type is a parameter: integers, or a list of reals, that are few."""
     whole = kind.is_plain_integer or kind.element is ElementType.BOOL
     return kind.byte_size <= MOST_BYTES and (whole or len(kind.shape) <= 1)
+
+
+def _is_layer(node: Node) -> bool:
+    """Whether a node is a layer of a network: what decides through one is data, such as a spoken text."""
+    return node.operator.sums_products or node.operator.recurs is not None
