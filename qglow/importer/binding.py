@@ -106,7 +106,9 @@ def _default(
 
 def _suggestion(dims: Sequence[Dimension], batch: int) -> str:
     """An example that fits: numbers stay, the batch is bound, image-like sizes for the rest."""
-    example = (batch, 3, 224, 224) if len(dims) == 4 else (batch,) + (128,) * (len(dims) - 1)
+    example = [batch, 3, 224, 224] if len(dims) == 4 else [batch] + [128] * (len(dims) - 1)
+    if not may_be_batch(dims):
+        example = [batch if isinstance(d, str) and "batch" in d.lower() else 128 for d in dims]
     return ",".join(str(d if isinstance(d, int) else e) for d, e in zip(dims, example, strict=True))
 
 

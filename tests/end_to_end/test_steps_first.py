@@ -91,7 +91,9 @@ def test_runs_may_differ_in_their_steps(tmp_path: Path) -> None:
 
 def test_steps_are_not_bound_to_one_in_silence(tmp_path: Path) -> None:
     model = qglow.load_model(classifier(tmp_path, ("steps", 1)))
-    with pytest.raises(UsageError, match=r"'x' has shape \[steps, 1, 6\]; bind its dimensions"):
+    with pytest.raises(
+        UsageError, match=r"'x' has shape \[steps, 1, 6\]; bind its dimensions, as in `shapes=x=128,1,6`"
+    ):
         _ = model.graph
     x = runs([7])[0]
     wanted = session(tmp_path / "tiny.onnx").run(None, {"x": x})[0]
