@@ -89,23 +89,11 @@ def _ranked(node: Node) -> list[Value]:
     x = node.inputs[0] if node.inputs else None
     if x is None or not x.type.is_plain_integer or not node.output.type.is_float:
         return []
-    found: dict[Value, None] = {}
-    seen: set[Node] = set()
-    waiting = [x]
-    while waiting:
-        maker = waiting.pop().producer
-        if maker is None or maker in seen:
-            continue
-        seen.add(maker)
-        operands = [value for value in maker.inputs if value is not None]
-        if maker.operator.gives_ranks:
-            found |= dict.fromkeys(value for value in operands if value.producer is not None)
-        waiting += [value for value in operands if value.type.is_plain_integer]
-    return list(found)
+    return _deciding(x, by_rank=True)
 
 
-def _deciding(places: Value) -> list[Value]:
-    """The computed reals that integers are made of."""
+def _deciding(places: Value, by_rank: bool = False) -> list[Value]:
+    """The computed reals that integers are made of; `by_rank`: those alone whose order the integers tell."""
     found: dict[Value, None] = {}
     seen: set[Node] = set()
     waiting = [places]
@@ -114,9 +102,9 @@ def _deciding(places: Value) -> list[Value]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        for value in node.inputs:
-            if value is not None and value.type.is_float and value.producer is not None:
-                found[value] = None
-            elif value is not None:
+        for value in filter(None, node.inputs):
+            if not value.type.is_float:
                 waiting.append(value)
+            elif value.producer is not None and (node.operator.gives_ranks or not by_rank):
+                found[value] = None
     return list(found)
