@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from qglow.core.errors import InternalError
@@ -22,7 +22,9 @@ from qglow.kernels.convolution.conv import (
 from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
 from qglow.kernels.emit.machine import MatrixCosts
 from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.movement.copy import copy_bytes
 from qglow.kernels.products.linear import columns
+from qglow.kernels.products.matmul import live_rows
 from qglow.kernels.tiled.geometry import NO_AXIS, Geometry, apart, convolution_geometry, linear_geometry
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiles.output import OutputStage
@@ -35,6 +37,12 @@ from qglow.targets.x86.description import emulates_amx
 
 LANES = 16
 TILE = AmxTile(LANES)
+NEIGHBOUR_DEPTHS = 4096
+"""Rows of bytes whose length is a multiple of this begin in one set of the first-level cache."""
+COPIED_COLUMNS = 2048
+"""Least columns of a product that copies such rows: with fewer the copy takes what it gains [measured]."""
+COPIED_ROWS = range(33, 513)
+"""Rows of such a product: fewer pass over the weights once, more would need much memory."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +140,19 @@ class AmxConvolution(AmxKernel):
         emit_over_images(site, geometry, pointers(site), product.emit_all)
 
 
+def _spreads_rows(instruction: Instruction) -> bool:
+    """Whether rows are copied to places that do not compete for lines of the first-level cache."""
+    (rows, depth), columns = instruction.operand("src").type.shape, instruction.operand("dest").type.shape[1]
+    return rows in COPIED_ROWS and depth % NEIGHBOUR_DEPTHS == 0 and columns >= COPIED_COLUMNS
+
+
 @dataclass(frozen=True)
 class AmxFullyConnected(AmxKernel):
-    """A product with a constant matrix; the rows of `src` are its pixels."""
+    """A product with a constant matrix; the rows of `src` are its pixels.
+
+    A tile loads 16 rows. Where they lie a multiple of 4 KiB apart, they displace one another from the cache:
+    a copy spreads them.
+    """
 
     name: ClassVar[str] = "amxfullyconnected"
     fetches: ClassVar[bool] = True
@@ -144,14 +162,32 @@ class AmxFullyConnected(AmxKernel):
         geometry = amx_linear_geometry(instruction)
         return product_constants(instruction, columns(instruction), geometry, TILE, PAIR, target)
 
+    def scratch_bytes(self, instruction: Instruction) -> int:
+        """Bytes of copied rows, each followed by a line."""
+        rows, depth = instruction.operand("src").type.shape
+        return rows * (depth + ROW_BYTES) if _spreads_rows(instruction) else 0
+
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of the product."""
         return product_cycles(amx_linear_geometry(instruction), _costs(target))
 
     def emit(self, site: Site) -> None:
-        """Emit the product."""
-        geometry = _stored(site, amx_linear_geometry(site.instruction))
-        self.product(site, geometry).emit_all(pointers(site))
+        """Emit the product, of copied rows where that is faster."""
+        geometry, given = _stored(site, amx_linear_geometry(site.instruction)), pointers(site)
+        if _spreads_rows(site.instruction):
+            (axis,) = geometry.axes
+            spread = replace(axis, src_stride=axis.src_stride + ROW_BYTES)
+            _copy_rows(site, axis.src_stride, spread.src_stride)
+            geometry, given = replace(geometry, axes=(spread,)), replace(given, src=site.scratch)
+        self.product(site, geometry).emit_all(given)
+
+
+def _copy_rows(site: Site, apart: int, spread: int) -> None:
+    """Emit copies of rows `apart` bytes apart to scratch, `spread` apart; every thread copies all of them."""
+    e, (rows, depth) = site.e, site["src"].shape
+    with live_rows(site, 0, rows, 1) as row:
+        dest = e.offset(site.scratch, e.scaled(row, spread))
+        copy_bytes(e, dest, e.offset(site["src"].pointer, e.scaled(row, apart)), depth)
 
 
 def _applies(instruction: Instruction, target: VectorTarget) -> bool:

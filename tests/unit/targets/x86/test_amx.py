@@ -16,11 +16,13 @@ from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.ops.linear import FullyConnected
 from qglow.instructions.passes import optimize
 from qglow.instructions.plan import plan_memory
+from qglow.instructions.program import Program
 from qglow.kernels.emit.kernel import FACTORIES
 from qglow.kernels.products.one_row_blocks import one_row_products
 from qglow.kernels.selection.choice import best_kernel
 from qglow.kernels.tiled.geometry import Axis, Geometry, Runs
 from qglow.lowering import lower
+from qglow.targets.x86 import amx_kernels
 from qglow.targets.x86.amx_walk import plan_walk
 from qglow.targets.x86.isas import host_isas, isa_by_name
 from tests.runtimes import assert_same_bits, prepare
@@ -78,6 +80,33 @@ def test_layers(case: Case) -> None:
 def test_products(shape: tuple[int, int, int]) -> None:
     with only_tiles():
         check_int8_product(shape, (3, -5), [EMULATED])
+
+
+def _product(rows: int, depth: int, columns: int) -> Program:
+    """A product of int8 rows with weights that are all 1."""
+    builder = ProgramBuilder("product")
+    src, dest = (
+        builder.placeholder(name, int8_type((rows, size), 0))
+        for name, size in (("src", depth), ("dest", columns))
+    )
+    filters = builder.constant("filter", np.ones((depth, columns), np.int8))
+    bias = builder.constant("bias", np.zeros(columns, np.int32))
+    factors = builder.constant("multiplier", np.full(columns, 0.01, np.float32))
+    builder.emit("op", FullyConnected(), dest, src, filters, bias, factors)
+    return builder.finish()
+
+
+@needs_emulation
+@pytest.mark.parametrize("isa", TILED)
+@pytest.mark.parametrize(("rows", "copied"), [(33, True), (50, True), (32, False)])
+def test_products_of_copied_rows(isa: str, rows: int, copied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows a multiple of 4 KiB long are spread, with the same bits."""
+    monkeypatch.setattr(amx_kernels, "COPIED_COLUMNS", 40)
+    with only_tiles():
+        prepared = prepare(_product(rows, 4096, 40), isa)
+        [scratch] = (x.optional("scratch") for x in prepared.code if isinstance(x.operation, FullyConnected))
+        assert (scratch is not None and scratch.type.size == rows * (4096 + 64)) == copied
+        check_int8_product((rows, 4096, 40), (3, -5), [isa])
 
 
 def test_code_for_real_tiles() -> None:
@@ -161,15 +190,7 @@ def test_many_rows_by_blocks_use_tiles_where_they_are_faster() -> None:
 @pytest.mark.parametrize(("rows", "lines"), [(1, 32), (16, 0), (128, 8), (2048, 0)])
 def test_weights_are_fetched_early(rows: int, lines: int) -> None:
     """A unit of few rows fetches its own, some share those of the next block, many hide what they take."""
-    builder = ProgramBuilder("product")
-    src, dest = (
-        builder.placeholder(name, int8_type((rows, size), 0)) for name, size in (("src", 512), ("dest", 64))
-    )
-    filters = builder.constant("filter", np.ones((512, 64), np.int8))
-    bias = builder.constant("bias", np.zeros(64, np.int32))
-    factors = builder.constant("multiplier", np.full(64, 0.01, np.float32))
-    builder.emit("op", FullyConnected(), dest, src, filters, bias, factors)
-    program = builder.finish()
+    program = _product(rows, 512, 64)
     with only_tiles():
         prepared = prepare(program, "amx")
     plan_memory(prepared)
