@@ -63,6 +63,12 @@ def may_be_batch(dimensions: Sequence[Dimension]) -> bool:
     return not (_NO_SAMPLES.search(first) or (not others and "sample" in first))
 
 
+def is_named_batch(dimensions: Sequence[Dimension]) -> bool:
+    """Whether the first dimension of an input has the name of a batch."""
+    name = _name(dimensions[0]) if dimensions else ""
+    return "batch" in name or name in _BATCH
+
+
 def _name(dimension: Dimension) -> str:
     """The name that somebody gave a dimension, in small letters; "" where nobody did."""
     named = isinstance(dimension, str) and not _MADE_UP.search(dimension)

@@ -17,6 +17,7 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.last_selected import with_last_selected
+from qglow.importer.steps import name_steps
 from qglow.importer.wire import without_large_data
 from qglow.interchange.nodes import outer_inputs
 
@@ -80,6 +81,7 @@ def _load(place: ModelPlace) -> ModelFile:
     selected = with_last_selected(inlined, nodes if inlined is proto else inlined.graph.node, opset)
     if selected is not proto:
         proto, nodes = selected, _sorted_nodes(place, selected.graph)
+    name_steps(proto, nodes)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import NodeProto, helper
 
 import qglow
 from qglow.core.batch import may_be_batch
 from qglow.core.errors import DataError, UsageError
 from qglow.core.types import Array, Dimension
+from qglow.importer.binding import tensor_shape
+from qglow.importer.steps import name_steps
 from qglow.report.evaluation import run_over_data
 from tests.unit.importer.tiny import save, session, tiny_model
 from tests.zoo import wild_path
@@ -20,21 +24,30 @@ node = helper.make_node
 WIDTH, HIDDEN, STEPS, RUNS = 6, 8, 5, 10
 
 
-def classifier(folder: Path, shape: tuple[int | str, int | str]) -> Path:
-    """Scores of sequences [steps, batch, 6] by the last states of an LSTM, as PyTorch has it by default."""
+def classifier(folder: Path, shape: tuple[int | str, ...], front: Sequence[NodeProto] = ()) -> Path:
+    """Scores of sequences [steps, batch, 6] by the last states of an LSTM, as PyTorch has it by default.
+
+    `front` makes the LSTM's input `front` of `x`.
+    """
     random = np.random.default_rng(3)
     constants = {
         "w": (random.normal(size=(1, 4 * HIDDEN, WIDTH)) * 0.4).astype(np.float32),
         "r": (random.normal(size=(1, 4 * HIDDEN, HIDDEN)) * 0.4).astype(np.float32),
         "v": random.normal(size=(HIDDEN, 3)).astype(np.float32),
         "first": np.array([0]),
+        "mixed": np.eye(WIDTH, dtype=np.float32),
+        "table": random.normal(size=(10, WIDTH)).astype(np.float32),
+        "cast": np.ones((1, 1, WIDTH), np.float32),
     }
     nodes = [
-        node("LSTM", ["x", "w", "r"], ["", "last", ""], hidden_size=HIDDEN),
+        *(front or [node("Identity", ["x"], ["front"])]),
+        node("LSTM", ["front", "w", "r"], ["", "last", ""], hidden_size=HIDDEN),
         node("Squeeze", ["last", "first"], ["rows"]),
         node("MatMul", ["rows", "v"], ["y"]),
     ]
-    return save(tiny_model(nodes, {"x": (*shape, WIDTH)}, ["y"], constants, opset=17), folder)
+    used = {name for one in nodes for name in one.input}
+    kept = {name: value for name, value in constants.items() if name in used}
+    return save(tiny_model(nodes, {"x": (*shape, WIDTH)}, ["y"], kept, opset=17), folder)
 
 
 def runs(lengths: list[int]) -> list[Array]:
@@ -64,6 +77,69 @@ def test_a_run_of_steps_is_one_sample(tmp_path: Path, shape: tuple[int | str, in
     wanted = [session(tmp_path / "tiny.onnx").run(None, {"x": x})[0] for x in arrays]
     found = [quantized.compile()({"x": x})["y"] for x in arrays]
     assert np.abs(np.concatenate(found) - np.concatenate(wanted)).max() < 0.05
+
+
+SWAPPED = node("Transpose", ["x"], ["front"], perm=[1, 0, 2])
+FRONTS = {
+    "layers": [
+        node("MatMul", ["x", "mixed"], ["m"]),
+        node("Sigmoid", ["m"], ["s"]),
+        node("Mul", ["m", "s"], ["g"]),
+        node("Add", ["g", "cast"], ["front"]),
+    ],
+    "twice": [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("Transpose", ["t"], ["front"], perm=[1, 0, 2]),
+    ],
+    "axes": [node("Unsqueeze", ["x", "first"], ["u"]), node("Squeeze", ["u", "first"], ["front"])],
+}
+
+
+@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("shape", [("s0", "s1"), ("", ""), ("x_dim_0", "x_dim_1")])
+def test_layers_tell_steps_where_names_do_not(
+    tmp_path: Path, shape: tuple[str, str], front: list[NodeProto]
+) -> None:
+    model, arrays = qglow.load_model(classifier(tmp_path, shape, front)), runs([STEPS] * RUNS)
+    profile = model.profile(files(tmp_path / "runs", arrays))
+    assert profile.samples == RUNS
+    assert profile.shapes == {"x": (STEPS, 1, WIDTH)}
+
+
+@pytest.mark.parametrize(("shape", "front"), [(("s0", "s1"), [SWAPPED]), (("batch", "s1"), ())])
+def test_a_batch_stays_one(tmp_path: Path, shape: tuple[str, str], front: list[NodeProto]) -> None:
+    """Where layers take the first axis as a batch, or a name says that it is one."""
+    model = qglow.load_model(classifier(tmp_path, shape, front))
+    stacked = np.concatenate(runs([RUNS]), axis=1)
+    assert model.profile({"x": stacked.reshape(RUNS, 1, WIDTH)}).samples == RUNS
+
+
+def test_tokens_and_scans_are_followed(tmp_path: Path) -> None:
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["s0", "s1"])
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"]),
+        node("LSTM", ["e", "w", "r"], ["y"], hidden_size=HIDDEN),
+    ]
+    assert _declared(nodes, [ids]) == {"ids": ["ids_steps", "s1"]}
+    mask = onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.FLOAT, ["s0", "s1"])
+    assert _declared(nodes, [mask, ids]) == {"mask": ["mask_steps", "s1"], "ids": ["mask_steps", "s1"]}
+    free = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, None, WIDTH])
+    body = helper.make_graph(
+        [node("Identity", ["one"], ["y"])],
+        "body",
+        [helper.make_tensor_value_info("one", onnx.TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    for axes, name in (([0], "x_steps"), ([1], None), ([-3], "x_steps"), ([7], None)):
+        scan = node("Scan", ["x"], ["y"], num_scan_inputs=1, scan_input_axes=axes, body=body)
+        assert _declared([scan], [free]) == {"x": [name, None, WIDTH]}
+
+
+def _declared(nodes: list[NodeProto], inputs: list[onnx.ValueInfoProto]) -> dict[str, list[Dimension] | None]:
+    table = onnx.numpy_helper.from_array(np.zeros((10, WIDTH), np.float32), "table")
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, [], [table]))
+    name_steps(proto, nodes)
+    return {value.name: tensor_shape(value) for value in proto.graph.input}
 
 
 def test_states_of_later_steps_are_seen(tmp_path: Path) -> None:
