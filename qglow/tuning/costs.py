@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qglow.graph.graph import Graph, Node
-from qglow.graph.operator import Accumulate, Recur
+from qglow.graph.work import node_multiply_adds
 from qglow.kernels.emit.kernel import parse_kernel
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.selection.select import select_kernels
@@ -73,18 +73,3 @@ def named_multiply_adds(graph: Graph) -> Iterator[tuple[str, float]]:
     """Names of nodes, in regions behind their paths, with multiplications in a run of the graph."""
     for placed in placed_nodes(graph):
         yield placed.name, placed.runs * node_multiply_adds(placed.node)
-
-
-def node_multiply_adds(node: Node) -> float:
-    """Multiplications with weights in a run of one node; 0 for a node without weights."""
-    policy = node.operator.policy
-    if isinstance(policy, Recur):
-        weights = node.operand(policy.w)
-        steps = node.output.type.shape[0] - 1
-        return 0.0 if weights is None else float(steps * node.output.type.shape[1] * weights.type.size)
-    weights = node.operand(policy.w) if isinstance(policy, Accumulate) else None
-    if weights is None:
-        return 0.0
-    shape = weights.type.shape
-    a_result = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
-    return float(node.output.type.size * a_result)

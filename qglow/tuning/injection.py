@@ -16,8 +16,8 @@ from qglow.graph.cutting import cut
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.ops.elementwise import Add
 from qglow.graph.verifier import verify_graph
+from qglow.graph.work import node_multiply_adds
 from qglow.toolchain import CompileOptions, compile_graph
-from qglow.tuning.costs import node_multiply_adds
 
 STAGES = 4
 """Programs that a graph is compiled to: each further one saves less work, but takes as long to compile."""

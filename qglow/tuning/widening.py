@@ -8,8 +8,9 @@ from functools import reduce
 from itertools import zip_longest
 from operator import attrgetter
 
+from qglow.graph.work import node_multiply_adds
 from qglow.tuning.costliest import Group
-from qglow.tuning.costs import multiply_adds, node_multiply_adds
+from qglow.tuning.costs import multiply_adds
 from qglow.tuning.mix import Mix, Precision
 from qglow.tuning.needs import Needs, Place
 from qglow.tuning.rehearsal import rounded_values

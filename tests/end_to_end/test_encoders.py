@@ -168,3 +168,28 @@ def test_lengths_of_one_program_have_the_bits_of_their_own(tmp_path: Path) -> No
         text = texts(length, (length,), length)
         wanted, found = own(text), bounded(text)
         assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)
+
+
+def test_vectors_of_texts_longer_than_all_that_calibrated(tmp_path: Path) -> None:
+    """Means divide by a count of tokens, which has no range that few texts could give."""
+    clamped = encoder(-10000.0)
+    del clamped.graph.node[-4:]
+    clamped.graph.node.extend(  # as PyTorch exports clamp(min=1e-9) and normalize()
+        [
+            node("Clip", ["count", "least"], ["divisor"]),
+            node("Div", ["total", "divisor"], ["mean"]),
+            node("ReduceL2", ["mean"], ["size"], axes=[1], keepdims=1),
+            node("Clip", ["size", "least"], ["positive_size"]),
+            node("Shape", ["mean"], ["sizes"]),
+            node("Expand", ["positive_size", "sizes"], ["widened"]),
+            node("Div", ["mean", "widened"], ["vectors"]),
+        ]
+    )
+    place = save(clamped, tmp_path, "encoder.onnx")
+    short = [texts(seed, (length,), length) for seed, length in enumerate((3, 4, 5, 6) * 6)]
+    model = qglow.load_model(place)
+    program = model.quantize(model.profile(short)).compile()
+    for length in (4, 12, LONGEST):
+        text = texts(99, (length,), length)
+        wanted, found = session(place).run(["vectors"], text)[0], program(text)["vectors"]
+        assert 10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()) > 25

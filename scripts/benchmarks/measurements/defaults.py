@@ -34,13 +34,13 @@ from qglow import Model, QuantizedModel, Recipe
 from qglow.core.errors import ModelError, QglowError, UsageError
 from qglow.core.files import write_atomically
 from qglow.core.types import ElementType
+from qglow.graph.work import node_multiply_adds
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
 from qglow.report.comparison import compare
 from qglow.report.comparison_result import FLOAT, INT8, Comparison
 from qglow.report.oracle import OnnxruntimeModel
 from qglow.report.runner import Runner, run_samples
-from qglow.tuning.costs import node_multiply_adds
 from scripts.benchmarks.default_rows import (
     DEFAULT,
     PLAIN,

@@ -36,12 +36,12 @@ from qglow.core.batch import batch_of
 from qglow.core.errors import QglowError, UsageError
 from qglow.core.files import write_atomically
 from qglow.graph.graph import Graph
+from qglow.graph.work import node_multiply_adds
 from qglow.profiling.samples import batches
 from qglow.quantization.report import is_int8
 from qglow.report.bench import bench
 from qglow.report.contenders import of_executable
 from qglow.report.runner import filled
-from qglow.tuning.costs import node_multiply_adds
 from scripts.benchmarks.frame import (
     Benchmark,
     Outcome,

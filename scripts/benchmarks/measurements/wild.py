@@ -24,13 +24,14 @@ import qglow
 from qglow.core.errors import ModelError, UsageError
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Value
+from qglow.graph.work import node_multiply_adds
 from qglow.profiling import samples as profiled
 from qglow.report.bench import Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime
 from qglow.report.rivals import quantize_with_onnxruntime
 from qglow.report.verdict import ModelVerdict
 from qglow.runtime.executable import Executable
-from qglow.tuning.costs import multiply_adds, node_multiply_adds
+from qglow.tuning.costs import multiply_adds
 from scripts.benchmarks.frame import Benchmark, Outcome, add_alternations_option, with_progress
 from scripts.benchmarks.models.wild import WILD, joined_samples, wild_names, wild_samples
 from scripts.benchmarks.tables import conditions, markdown_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import KeepFloat
 from qglow.graph.ops.elementwise import Add
-from qglow.graph.ops.movement import Gather
+from qglow.graph.ops.movement import Gather, Slice
 from qglow.graph.text import print_graph
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profile import Profile
@@ -23,7 +24,7 @@ from qglow.quantization.choices import Choices
 from qglow.quantization.pipeline import QuantizedGraph, quantize
 from qglow.quantization.scheme import IN_ATTENTION
 from qglow.recipe import Match, Rule
-from qglow.recipe.choices import Calibration
+from qglow.recipe.choices import BlockFormat, Calibration
 from qglow.recipe.rules import ROLES
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import MODEL
@@ -132,7 +133,8 @@ def test_products_with_weights_are_int8_and_all_else_says_why_it_is_not(name: st
         own = isinstance(node.operator.policy, KeepFloat)
         assert own or reasons.get(node.name, role.reason) == role.reason, node
     assert reasons[named(graph, "a.sum1").name] == "transformer: residual sum stays float"
-    assert not {node.name for node in graph.nodes if node.operator.accumulate} & reasons.keys()
+    head = {named(graph, "head").name} if name == "bert" else set()
+    assert {node.name for node in graph.nodes if node.operator.accumulate} & reasons.keys() == head
     assert not {n.name for n in graph.nodes if n.output.name in ("stem.sum", "decoder.gate")} & reasons.keys()
 
 
@@ -292,6 +294,29 @@ def test_scheme_transformer_needs_no_attention() -> None:
     assert not {node.name for node in graph.nodes if node.operator.accumulate} & reasons.keys()
 
 
+@pytest.mark.parametrize("choices", [{}, {"dynamic": True}, {"weights": BlockFormat.parse("int8:32")}])
+def test_a_head_of_hardly_any_work_is_float(choices: dict[str, Any]) -> None:
+    """A classifier of one token, whatever else is chosen; not where a rule has it, nor one of all tokens."""
+    small, large = bert(), llama()
+    reasons = float_nodes(quantized(small, Recipe(**choices)))
+    head = named(small, "head").name
+    assert reasons[head] == "transformer: a head with so little work saves nothing in int8"
+    rule = Rule(Match(name=head), dtype="int8")
+    assert head not in float_nodes(quantized(small, Recipe(rules=(rule,), **choices)))
+    assert named(large, "head").name not in float_nodes(quantized(large, Recipe()))
+
+
+def test_products_are_no_small_heads_where_a_larger_one_follows() -> None:
+    network = Network()
+    x = network.block(network.norm(network.input(1, TOKENS, WIDTH), "norm0"), "a")
+    pooled = network.add(Slice((0, 0, 0), (1, 1, WIDTH), (1, 1, 1)), x, name="pooled")
+    narrow = network.linear(pooled, 2, "narrow")
+    graph = network.finish(network.linear(network.linear(narrow, 400, "wide"), 3, "last"))
+    choices = Choices.of(graph, Recipe())
+    policies = {name: choices.of_node(named(graph, name)).policy for name in ("narrow", "wide", "last")}
+    assert policies["narrow"] == policies["wide"] == ""
+
+
 def test_auto_gives_way_where_all_shall_be_quantized() -> None:
     graph = llama()
     choices = Choices.of(graph, Recipe(assert_all_quantized=True))
@@ -300,6 +325,7 @@ def test_auto_gives_way_where_all_shall_be_quantized() -> None:
 
 def test_smoothing_moves_factors_from_norms_that_stay_float() -> None:
     graph = bert()
-    made = quantized(graph, Recipe(smooth=0.5))
+    head = Rule(Match(name=named(graph, "head").name), dtype="int8")
+    made = quantized(graph, Recipe(smooth=0.5, rules=(head,)))
     moved = [entry.where for entry in made.report.log if entry.applied and "channels of %" in entry.what]
     assert named(graph, "b.norm2").name in moved

@@ -123,7 +123,7 @@ def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
     square = network.add(Reshape((1, WIDTH, 2, TOKENS // 2)), columns, name="square")
     pooled = network.add(GlobalAveragePool(), square, name="pooled")
     flat = network.add(Reshape((1, WIDTH)), pooled, name="flat")
-    graph = network.finish(network.linear(flat, 3, "head"))
+    graph = network.finish(network.linear(flat, 4 * WIDTH, "head"))
     recipe, _ = for_few_seen(Recipe(), graph, made(graph, drawn(graph, 3)).statistics)
     by_type = {rule.dtype: rule.match.name or "" for rule in recipe.rules}
     assert re.fullmatch(by_type["float"], named(graph, "pooled"))
