@@ -43,7 +43,7 @@ def diagnose(
     """
     return diagnose_parts(
         model._parts,
-        CalibrationSamples(data, options["select"], options["samples"]),
+        CalibrationSamples(data, options["select"], options["samples"], model._open_dimensions()),
         layers=layers,
         profile=profile,
         recipe=recipe,

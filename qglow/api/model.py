@@ -40,7 +40,7 @@ from qglow.display.lines import brief, counted, interface, listed
 from qglow.display.plain import to_plain
 from qglow.display.plots import draw_bars
 from qglow.display.shown import Shown
-from qglow.generation.sizes import with_text_sizes
+from qglow.generation.sizes import with_sizes
 from qglow.graph.graph import Graph
 from qglow.profiling.profile import Profile
 from qglow.recipe.keywords import RecipeChoices
@@ -404,8 +404,8 @@ class Model(Shown):
     ) -> QuantizedModel:
         """Quantize to int8 with ranges from a profile, or with the parameters that the model itself has.
 
-        Without a profile a model of text whose sizes are free is quantized for a short text; its weights are
-        the same for all lengths.
+        Without a profile a model whose sizes are free is quantized for those of most samples, one of text
+        without samples for a short text; its weights are the same for all lengths.
         A model with QuantizeLinear and DequantizeLinear, or operators on integers (`is_quantized`), takes
         no profile: its parameters are kept, and of the choices only keep_float, assert_all_quantized
         and io apply.
@@ -445,7 +445,9 @@ class Model(Shown):
         )
         opened = self._opened
         if isinstance(opened, UndecidedModel):
-            opened = with_text_sizes(opened) if profile is None else opened.at(profile.shapes)
+            opened = (
+                with_sizes(opened, calibration_data, chosen) if profile is None else opened.at(profile.shapes)
+            )
         if options["scheduler"] is not None and options["effort"] == FAST:
             raise UsageError(
                 "the effort fast has nothing that a cluster helps with; leave the scheduler out, or choose "

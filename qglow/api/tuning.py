@@ -22,7 +22,8 @@ from qglow.report.task_metric import data_labels, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
-from qglow.toolchain.samples import Data, data_name, open_samples
+from qglow.toolchain.samples import Data, data_name
+from qglow.toolchain.undecided import UndecidedModel
 from qglow.tuning.result import Tuning
 from qglow.tuning.search import Goal, Trial
 from qglow.tuning.tuner import Tuner
@@ -67,26 +68,24 @@ def tune(
         given = replace(given, preprocessing=profile.preprocessing)
     metric, labels = options["metric"], options["labels"]
     measured = None if metric is None else open_metric(metric, labels)
+    loaded = model._opened
+    if isinstance(loaded, UndecidedModel):
+        loaded = loaded.at(profile.shapes)
     make = functools.partial(
         Tuner,
-        model._loaded,
+        loaded,
         profile,
         goal,
         given,
         options["effort"],
-        CalibrationSamples.of(calibration_data),
+        CalibrationSamples.of(calibration_data, loaded.dimensions),
         CompileOptions(isa=options["isa"], threads=choose_threads(options["threads"])),
         measured,
         progress,
     )
-    opened = open_samples(
-        data,
-        real_types(model.inputs),
-        recipe=given,
-        select=options["select"],
-        samples=options["samples"],
-        labels=data_labels(measured, labels),
-    )
+    judging = CalibrationSamples(data, options["select"], options["samples"], loaded.dimensions)
+    # Labels are of whole samples: none is cut.
+    opened, _ = judging.opened(real_types(loaded.inputs), given, data_labels(measured, labels), cuts=False)
     state = options["state"]
     with jobs_at(options["scheduler"], options["isa"]) as jobs:
         return make(jobs).run(

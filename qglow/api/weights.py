@@ -5,9 +5,11 @@ from __future__ import annotations
 from qglow.api.model import Model
 from qglow.core.keywords import require_read
 from qglow.core.progress import Progress
+from qglow.generation.sizes import with_sizes
 from qglow.recipe.schema import Recipe
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.samples import Data
+from qglow.toolchain.undecided import UndecidedModel
 from qglow.tuning.weight_mix import WeightMix, find_weight_mix
 
 
@@ -36,6 +38,7 @@ def mix_weights(
     that do not fit.
     """
     require_read({"recipe": recipe})
-    return find_weight_mix(
-        model._loaded, calibration_data, most, recipe or Recipe(), enough_db=enough_db, progress=progress
-    )
+    opened, chosen = model._opened, recipe or Recipe()
+    if isinstance(opened, UndecidedModel):
+        opened = with_sizes(opened, calibration_data, chosen)
+    return find_weight_mix(opened, calibration_data, most, chosen, enough_db=enough_db, progress=progress)

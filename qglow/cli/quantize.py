@@ -169,7 +169,7 @@ def _tell_sizes(loaded: Model, quantized: QuantizedModel) -> None:
             if isinstance(name, str)
         }
         chosen = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        notes([f"model.qglow is for a short text ({chosen}); others with --shape"])
+        notes([f"model.qglow is for the sizes {chosen}; others with --shape"])
 
 
 def _largest(model: Model, shapes: Sequence[str]) -> Model:

@@ -1,4 +1,4 @@
-"""Sizes of a short text, for a model of text whose file and caller leave sizes open."""
+"""Sizes for a model of text whose file and caller leave them open: those of samples, or of a short text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from qglow.core.errors import QglowError, UnboundError, UndecidedError, UsageErr
 from qglow.core.types import Dimension, Shape
 from qglow.counts import parse_count
 from qglow.generation.roles import Dimensions, Roles, find_roles
+from qglow.recipe.schema import Recipe
+from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.samples import Data
 from qglow.toolchain.undecided import UndecidedModel
 
 TOKENS = 16
 """Tokens of the text; what is done with weights is the same for every number."""
+
+
+def with_sizes(
+    model: UndecidedModel, samples: Data | CalibrationSamples | None, recipe: Recipe
+) -> LoadedModel:
+    """The model for the sizes that most samples have; without samples for those of `with_text_sizes`.
+
+    Raises DataError for samples that do not fit.
+    """
+    if samples is None or not isinstance(model.reason, UnboundError):
+        return with_text_sizes(model)
+    declared = CalibrationSamples.of(samples, model.reason.dimensions)
+    return model.at({**declared.common_shapes(model.reason.elements, recipe), **model.given_shapes})
 
 
 def with_text_sizes(model: UndecidedModel) -> LoadedModel:

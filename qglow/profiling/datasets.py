@@ -55,7 +55,8 @@ class DataSet:
 
     Iterating holds one sample, so that memory does not grow with their number. (An .npz member is
     read up to the last selected sample when the set is opened, because it is compressed; .npy files are
-    mapped.)
+    mapped.) fit: makes what is used of a sample, None of one that is left out; the number of samples, which
+    is that before, is not known then.
     """
 
     name: str
@@ -63,11 +64,12 @@ class DataSet:
     specs: InputSpecs
     selection: slice
     limit: int | None
+    fit: Callable[[Sample], Sample | None] | None = None
 
     @property
     def size(self) -> int | None:
         """Number of samples; None for a generator, whose length only a whole pass would tell."""
-        if self.source.size is None:
+        if self.source.size is None or self.fit is not None:
             return None
         selected = len(range(self.source.size)[self.selection])
         return selected if self.limit is None else min(selected, self.limit)
@@ -76,7 +78,10 @@ class DataSet:
         count = 0
         for sample in itertools.islice(self.source.samples(self.selection), self.limit):
             count += 1
-            yield fit_sample(sample, self.specs)
+            checked = fit_sample(sample, self.specs)
+            used = checked if self.fit is None else self.fit(checked)
+            if used is not None:
+                yield used
         if count == 0:
             raise DataError(f"{self.name}: no samples")
 

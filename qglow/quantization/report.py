@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qglow.core.passes import LogEntry, PassLog
 from qglow.display.lines import counted
@@ -130,6 +130,10 @@ class QuantizationReport:
     repairs: tuple[Repair, ...] = ()
     tail: tuple[str, ...] = ()
     tail_kinds: str = ""
+
+    def warned(self, sentence: str) -> QuantizationReport:
+        """Return the report with one more warning."""
+        return replace(self, warnings=(*self.warnings, sentence))
 
     def __repr__(self) -> str:
         int8, regions = counted(len(self.quantized), "node"), counted(len(self.islands), "int8 region")

@@ -2,56 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
-from qglow.core.batch import batch_of
+from qglow.core.batch import are_whole, batch_of, may_be_batch
 from qglow.core.errors import DataError
-from qglow.core.types import Array
+from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.profiling.datasets import DataSet
-from qglow.profiling.samples import batches
+from qglow.profiling.samples import Sample, batches
 from qglow.recipe.schema import Recipe
-from qglow.toolchain.samples import Data, open_samples
+from qglow.toolchain.samples import Data, FreeInputs, input_specs, open_specified
+from qglow.toolchain.shapes import commonest, shapes_of
 
 
 @dataclass(frozen=True)
 class CalibrationSamples:
-    """Samples to use while quantizing. `data`, `select` and `samples` are as for `Model.profile`."""
+    """Samples to use while quantizing. `data`, `select` and `samples` are as for `Model.profile`.
+
+    dimensions: those of the inputs as the model's file declares them, for samples of several sizes.
+    """
 
     data: Data
     select: str | None = None
     samples: int | None = None
+    dimensions: Mapping[str, Sequence[Dimension] | None] | None = None
 
     @staticmethod
-    def of(data: Data | CalibrationSamples) -> CalibrationSamples:
-        """All samples of `data`; samples that are selected already stay as they are."""
-        return data if isinstance(data, CalibrationSamples) else CalibrationSamples(data)
+    def of(
+        data: Data | CalibrationSamples,
+        dimensions: Mapping[str, Sequence[Dimension] | None] | None = None,
+    ) -> CalibrationSamples:
+        """All samples of `data`; samples that are selected already stay so."""
+        found = data if isinstance(data, CalibrationSamples) else CalibrationSamples(data)
+        return found if dimensions is None else replace(found, dimensions=dimensions)
+
+    def opened(
+        self,
+        inputs: Mapping[str, TensorType],
+        recipe: Recipe,
+        labels: str | Path | None = None,
+        cuts: bool = True,
+    ) -> tuple[DataSet, Fit | None]:
+        """The samples for inputs of these types, and what makes them fit where dimensions are open.
+
+        cuts: whether longer samples are cut. Raises DataError for data that does not fit, also where none of
+        the samples does.
+        """
+        declared = self._open_dimensions(inputs)
+        chosen = partial(
+            open_specified, recipe=recipe, select=self.select, samples=self.samples, labels=labels
+        )
+        if declared is None:
+            return chosen(self.data, input_specs(inputs)), None
+        free = FreeInputs.of(declared, {name: kind.element for name, kind in inputs.items()})
+        fit = Fit.of({name: kind.shape for name, kind in inputs.items()}, declared, cuts)
+        dataset = replace(chosen(self.data, free.specs), fit=fit)
+        if not any(True for _ in dataset):
+            raise DataError(
+                f"{dataset.name}: no sample has the sizes that the model is quantized for, "
+                f"{_listed(fit.wanted)}: profile these samples, or give their sizes (`shapes`)"
+            )
+        return dataset, fit
+
+    def common_shapes(self, inputs: Mapping[str, ElementType], recipe: Recipe) -> dict[str, Shape]:
+        """Shapes of inputs for the sizes that most samples have, the largest of equally frequent ones."""
+        assert self.dimensions is not None
+        free = FreeInputs.of(self.dimensions, inputs)
+        samples = open_specified(
+            self.data, free.specs, recipe=recipe, select=self.select, samples=self.samples
+        )
+        return free.shapes(dict(commonest(Counter(map(shapes_of, samples)))))
+
+    def _open_dimensions(self, inputs: Mapping[str, TensorType]) -> dict[str, Sequence[Dimension]] | None:
+        """Declared dimensions of the inputs where more than the batch is open."""
+        declared = {name: (self.dimensions or {}).get(name) for name in inputs}
+        known = {name: sizes for name, sizes in declared.items() if sizes is not None}
+        is_open = any(
+            not isinstance(size, int) for sizes in known.values() for size in sizes[may_be_batch(sizes) :]
+        )
+        return known if is_open and len(known) == len(declared) else None
+
+
+@dataclass
+class Fit:
+    """Makes samples of any sizes fit a graph: longer ones are cut, shorter ones left out.
+
+    Cut is along the dimensions that all inputs have, such as the tokens of ids and masks, whose first ones
+    are a shorter text; the first pixels of an image are a smaller one. wanted: shapes of a sample. inputs:
+    those of the graph. along: axes that may be cut.
+    """
+
+    wanted: Mapping[str, Shape]
+    inputs: Mapping[str, Shape]
+    along: Mapping[str, frozenset[int]]
+    _cut: set[str] = field(default_factory=set)
+    _left_out: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(inputs: Mapping[str, Shape], declared: Mapping[str, Sequence[Dimension]], cuts: bool) -> Fit:
+        """Fit samples to a graph with these shapes of inputs."""
+        behind = {name: may_be_batch(declared[name]) for name in inputs}
+        sizes = {name: declared[name][behind[name] :] for name in inputs}
+        named = [{size for size in one if isinstance(size, str)} for one in sizes.values()]
+        shared: set[Dimension] = set()
+        if cuts:
+            shared |= set.intersection(*named) | ({None} if len(sizes) == 1 else set())
+        return Fit(
+            {name: shape[behind[name] :] for name, shape in inputs.items()},
+            inputs,
+            {n: frozenset(a for a, size in enumerate(one) if size in shared) for n, one in sizes.items()},
+        )
+
+    def __call__(self, sample: Sample) -> Sample | None:
+        """Return the sample in the sizes of the graph; None where it has other ones."""
+        arrays = {name: self._shortened(name, array) for name, array in sample.inputs.items()}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if shapes != self.wanted:
+            self._left_out.add(sample.key)
+            return None
+        if any(array is not sample.inputs[name] for name, array in arrays.items()):
+            self._cut.add(sample.key)
+        return replace(sample, inputs=arrays, whole=are_whole(shapes, self.inputs))
+
+    def _shortened(self, name: str, array: Array) -> Array:
+        """Cut an array where it is longer than the graph takes and may be."""
+        wanted, along = self.wanted[name], self.along[name]
+        if array.ndim != len(wanted):
+            return array
+        longer = [axis in along and size > wanted[axis] for axis, size in enumerate(array.shape)]
+        if not any(longer):
+            return array
+        return array[tuple(slice(wanted[a]) if more else slice(None) for a, more in enumerate(longer))]
+
+    def told(self) -> str:
+        """A sentence on the samples so far that are not used as they are; "" where all are."""
+        kinds = (
+            (len(self._cut), "longer ones are cut to them"),
+            (len(self._left_out), "others are left out"),
+        )
+        parts = [f"{count} {words}" for count, words in kinds if count]
+        if not parts:
+            return ""
+        return f"calibration samples of the sizes {_listed(self.wanted)} are used: {' and '.join(parts)}"
+
+
+def _listed(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())
 
 
 @dataclass(frozen=True)
 class CalibrationRuns:
-    """Inputs of a graph for every whole batch of the samples; each iteration reads them again."""
+    """Inputs of a graph for every whole batch of the samples; each iteration reads them again.
+
+    note: a sentence on samples of other sizes, "" where there are none.
+    """
 
     dataset: DataSet
     batch: int
     count: int
+    note: str = ""
 
     @staticmethod
     def of(graph: Graph, recipe: Recipe, calibration: Data | CalibrationSamples) -> CalibrationRuns:
         """Open samples for a float graph. Raises DataError if they do not fit or do not fill a batch."""
         calibration = CalibrationSamples.of(calibration)
         inputs = {value.name: value.type for value in graph.inputs}
-        dataset = open_samples(
-            calibration.data, inputs, recipe=recipe, select=calibration.select, samples=calibration.samples
-        )
-        batch = batch_of({name: kind.shape for name, kind in inputs.items()})
+        shapes = {name: kind.shape for name, kind in inputs.items()}
+        dataset, fit = calibration.opened(inputs, recipe)
+        size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
+        batch = batch_of(shapes)
         if batch > 1 and next(iter(dataset)).whole:
             batch = 1
-        size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
         if size < batch:
             raise DataError(f"there are fewer calibration samples than one batch of {batch}")
-        return CalibrationRuns(dataset, batch, size // batch)
+        return CalibrationRuns(dataset, batch, size // batch, "" if fit is None else fit.told())
 
     def __len__(self) -> int:
         return self.count

@@ -36,12 +36,18 @@ def open_samples(
 
     Raises DataError for data that does not fit, UsageError for wrong options.
     """
+    return open_specified(
+        data, input_specs(inputs), recipe=recipe, select=select, samples=samples, labels=labels
+    )
+
+
+def input_specs(inputs: Mapping[str, TensorType]) -> InputSpecs:
+    """Forms of one sample for inputs of these types."""
     shapes = sample_shapes({name: kind.shape for name, kind in inputs.items()})
-    specs = {
+    return {
         name: InputSpec(shapes[name], kind.element.dtype, None if shapes[name] == kind.shape else kind.shape)
         for name, kind in inputs.items()
     }
-    return open_specified(data, specs, recipe=recipe, select=select, samples=samples, labels=labels)
 
 
 @dataclass(frozen=True)

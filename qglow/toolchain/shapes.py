@@ -102,20 +102,26 @@ def profile_shapes(
 
     def samples() -> Iterator[Sample]:
         for sample in data:
-            counted[_shapes(sample)] += 1
+            counted[shapes_of(sample)] += 1
             yield sample
 
     engine = ShapedEngine(at, make)
     seen = observe(samples(), engine, 1, keep_samples, advance)
-    common = max(counted, key=lambda key: (counted[key], sum(math.prod(s) for _, s in key), key))
+    common = commonest(counted)
     model = at(dict(common))
     whole = are_whole(dict(common), model.shapes)
-    kept = (replace(sample, whole=whole) for sample in seen.kept if _shapes(sample) == common)
+    kept = (replace(sample, whole=whole) for sample in seen.kept if shapes_of(sample) == common)
     seen = replace(seen, kept=tuple(kept))
     return profile_of(
         model.graph, seen, engine, model=model.source, shapes=model.shapes, preprocessing=preprocessing
     )
 
 
-def _shapes(sample: Sample) -> Shapes:
+def commonest(counted: Counter[Shapes]) -> Shapes:
+    """The shapes that most samples have, the largest of those that are equally frequent."""
+    return max(counted, key=lambda key: (counted[key], sum(math.prod(s) for _, s in key), key))
+
+
+def shapes_of(sample: Sample) -> Shapes:
+    """Shapes of the inputs of a sample."""
     return tuple((name, array.shape) for name, array in sample.inputs.items())

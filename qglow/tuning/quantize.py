@@ -67,6 +67,8 @@ def quantize_model(
     `assert_all_quantized` does not hold.
     """
     options = options or QuantizeOptions()
+    if options.calibration is not None:
+        options = replace(options, calibration=CalibrationSamples.of(options.calibration, model.dimensions))
     states = dict(recipe.states)
     state_kinds(model.inputs, model.outputs, states)
     if states and profile is None:
@@ -176,11 +178,8 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     chosen = with_effort(found.recipe, options.effort, quantizer, options.progress, interruption)
     if interruption.happened:
         result = quantizer(chosen)
-        warnings = (
-            *result.report.warnings,
-            f"effort {options.effort} was interrupted: weights are rounded to nearest",
-        )
-        return _Made(chosen, replace(result, report=replace(result.report, warnings=warnings)))
+        late = f"effort {options.effort} was interrupted: weights are rounded to nearest"
+        return _Made(chosen, replace(result, report=result.report.warned(late)))
     result = known.result if known.result is not None and chosen is found.recipe else quantizer(chosen)
     result = _reconstructed(result, chosen, options, interruption)
     same = known.result is not None and result.graph is known.result.graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qglow.core.errors import UsageError
@@ -70,6 +71,8 @@ def reconstruct(
             field="rounding",
         )
     runs = CalibrationRuns.of(result.source, recipe, calibration)
+    if runs.note:
+        result = replace(result, report=result.report.warned(runs.note))
 
     def tensors(graph: Graph, values: Sequence[Value]) -> Iterator[Mapping[Value, Array]]:
         return observe(graph, values, (_typed(graph, inputs) for inputs in runs), options)

@@ -134,7 +134,8 @@ def find_weight_mix(
     ]
     if not layers:
         raise UsageError(f"{model.place} has no layers whose weights can be in blocks")
-    runs = CalibrationRuns.of(graph, recipe, calibration).spread(SAMPLES)
+    samples = CalibrationSamples.of(calibration, model.dimensions)
+    runs = CalibrationRuns.of(graph, recipe, samples).spread(SAMPLES)
     measured = format_noises(graph, layers, runs, advance=start(progress, len(runs)))
     limit = byte_limit(most, sum(layer.weights for layer in measured))
     chosen = choose_formats(measured, limit, 0.0 if enough_db is None else 10.0 ** (-enough_db / 10.0))

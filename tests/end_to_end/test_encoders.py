@@ -193,3 +193,25 @@ def test_vectors_of_texts_longer_than_all_that_calibrated(tmp_path: Path) -> Non
         text = texts(99, (length,), length)
         wanted, found = session(place).run(["vectors"], text)[0], program(text)["vectors"]
         assert 10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()) > 25
+
+
+def test_calibration_takes_texts_of_several_lengths(tmp_path: Path) -> None:
+    """Rounding, efforts and searches use those that fit the profile's sizes, and tell of the others."""
+    place = save(encoder(-10000.0), tmp_path, "encoder.onnx")
+    drawn = [texts(seed, (length,), length) for seed, length in enumerate((6, 6, 9, 12, 4, 6))]
+    model = qglow.load_model(place)
+    profile = model.profile(drawn)
+    assert profile.shapes["ids"] == (1, 6)
+    told = "2 longer ones are cut to them and 1 others are left out"
+    choices: tuple[dict[str, Any], ...] = (
+        {"profile": profile, "rounding": "gptq"},
+        {"profile": profile, "effort": "balanced"},
+        {"weights": "int4:16", "rounding": "gptq"},
+    )
+    for choice in choices:
+        quantized = model.quantize(calibration_data=drawn, **choice)
+        assert quantized.report.warnings[-1].endswith(told)
+        assert quantized.compile()(texts(50, (10,), 10))["vectors"].shape == (1, WIDTH)
+    goal = qglow.Goal(min_sqnr_db=10.0)
+    assert qglow.tune(model, profile, drawn, goal, calibration_data=drawn).trials
+    assert qglow.mix_weights(model, drawn, "5bits").layers

@@ -128,7 +128,7 @@ def test_weights_are_quantized_for_a_short_text(given: bool, tmp_path: Path, cap
     save(decoder(given), tmp_path, "decoder.onnx")
     assert main(["quantize", str(tmp_path / "decoder.onnx"), "--dynamic", "-o", str(tmp_path / "d")]) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "model.qglow is for a short text (new 8, " in told and "past 8" in told
+    assert "model.qglow is for the sizes new 8, " in told and "past 8" in told
     found = qglow.load_generator(qglow.load_quantized(tmp_path / "d"), context=32, piece=8)
     shapes = {"tokens": (1, 3), **dict.fromkeys(STATES, (1, HEADS, 9, DEPTH))}
     if given:
