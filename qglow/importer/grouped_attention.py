@@ -273,8 +273,9 @@ def _shares(node: ImportNode, scores: Value) -> Value:
     if node.has_input(SINKS):
         sinks = node.emit(Reshape(shape=(1, heads, 1, 1)), node.value(SINKS), part="sinks")
     column = node.emit(Expand(shape=(samples, heads, new, 1)), sinks, part="column")
-    shares = probabilities(node, joined(node, [scores, column], "with_sinks", axis=3), "probabilities")
-    return node.emit(Slice((0,) * 4, (samples, heads, new, total), (1,) * 4), shares, part="shares")
+    # In front, so that how many places follow, live ones or not, does not change the order of any sum.
+    shares = probabilities(node, joined(node, [column, scores], "with_sinks", axis=3), "probabilities")
+    return node.emit(Slice((0, 0, 0, 1), (samples, heads, new, total + 1), (1,) * 4), shares, part="shares")
 
 
 def _hidden(node: ImportNode, places: Value, cache: _Cache) -> Value | None:

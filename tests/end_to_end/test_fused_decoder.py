@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import qglow
 from qglow.instructions.program import Instruction
-from tests.end_to_end.fused_llama import DEPTH, GROUPS, LAYERS, WORDS, fused_llama
+from tests.end_to_end.fused_llama import DEPTH, GROUPS, HEADS, LAYERS, WORDS, fused_llama
 from tests.end_to_end.test_decoding import in_onnxruntime
 from tests.unit.importer.tiny import save
 
@@ -38,6 +39,29 @@ def test_a_decoder_goes_on_as_in_onnxruntime(form: str, tmp_path: Path) -> None:
     generator.reset()
     whole = generator.read(TOKENS)
     np.testing.assert_allclose(whole, found, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("sinks", [True, False])
+def test_bits_with_a_sink_do_not_depend_on_the_calls(sinks: bool, tmp_path: Path) -> None:
+    """Every head has one score more than there are places, whatever the size of the program is."""
+    proto = fused_llama()
+    random = np.random.default_rng(8)
+    for node in proto.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            if not sinks:
+                node.attribute.append(helper.make_attribute("smooth_softmax", 1))
+                continue
+            sink = random.normal(size=HEADS).astype(np.float32)
+            proto.graph.initializer.append(numpy_helper.from_array(sink, f"{node.name}.sink"))
+            node.input.extend(["", "", f"{node.name}.sink"])
+    generator = qglow.load_generator(qglow.load_model(save(proto, tmp_path)), context=40, piece=16)
+    found = set()
+    for sizes in ([36], [17, 3, 16], [1] * 36, [4] * 9):
+        generator.reset()
+        ends = list(itertools.accumulate(sizes, initial=0))
+        rows = [generator.read(TOKENS[begin:end]) for begin, end in itertools.pairwise(ends)]
+        found.add(rows[-1].tobytes())
+    assert len(found) == 1
 
 
 def test_a_written_decoder_begins_at_once_with_the_same_bits(tmp_path: Path) -> None:
