@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +15,19 @@ from qglow.core.types import Array, Shape
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.engine import Engine
 from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.kept import Keeper
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import observe, profile_of
-from qglow.profiling.samples import Sample
-from qglow.recipe.data import Preprocessing
+from qglow.profiling.samples import Sample, sample_digest
+from qglow.recipe.data import MOST_KEPT, Preprocessing
 from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.sample_fit import Fit
 
 MOST_PROGRAMS = 8
 """Shapes whose programs are kept while samples are run; the statistics of others stay."""
+
+CANDIDATES = 8
+"""Samples of all shapes that are held for each one that is kept in the end."""
 
 Shapes = tuple[tuple[str, Shape], ...]
 """Shape of every input of a sample, without a batch axis."""
@@ -96,7 +101,7 @@ def profile_shapes(
 
     at: the model for shapes of one sample. make: an engine for a model. The profile is of the graph of the
     shapes that most samples have, the largest of those that are equally frequent, and keeps samples of these
-    shapes. Raises the errors of `observe`.
+    shapes, longer ones too, as far as they can be cut. Raises the errors of `observe`.
     """
     counted: Counter[Shapes] = Counter()
 
@@ -106,15 +111,27 @@ def profile_shapes(
             yield sample
 
     engine = ShapedEngine(at, make)
-    seen = observe(samples(), engine, 1, keep_samples, advance)
-    common = commonest(counted)
-    model = at(dict(common))
-    whole = are_whole(dict(common), model.shapes)
-    kept = (replace(sample, whole=whole) for sample in seen.kept if shapes_of(sample) == common)
-    seen = replace(seen, kept=tuple(kept))
+    seen = observe(samples(), engine, 1, _candidates(keep_samples), advance)
+    model = at(dict(commonest(counted)))
+    kept = _kept(seen.kept, model, keep_samples)
+    seen = replace(seen, kept=kept, limit=keep_samples)
     return profile_of(
         model.graph, seen, engine, model=model.source, shapes=model.shapes, preprocessing=preprocessing
     )
+
+
+def _candidates(keep_samples: int) -> int:
+    """Samples of any shapes to choose from for so many of one."""
+    return min(CANDIDATES * keep_samples, max(MOST_KEPT, keep_samples))
+
+
+def _kept(samples: Iterable[Sample], model: LoadedModel, limit: int) -> tuple[Sample, ...]:
+    """At most so many of the samples, in the shapes of a model."""
+    declared = {name: model.dimensions.get(name) or shape for name, shape in model.shapes.items()}
+    fit, keeper = Fit.of(model.shapes, declared, cuts=True), Keeper(limit)
+    for sample in filter(None, map(fit, samples)):
+        keeper.add(sample, sample_digest(sample.inputs).hex())
+    return keeper.samples
 
 
 def commonest(counted: Counter[Shapes]) -> Shapes:
