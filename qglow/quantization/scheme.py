@@ -104,15 +104,14 @@ def _tail(graph: Graph) -> list[Node]:
     tail: list[Node] = []
     before: set[Node] = set()
     for node in reversed(graph.nodes):
-        is_before = any(user in before for value in node.outputs for user in value.users())
         own = node_multiply_adds(node)
-        if own and not is_before:
-            work -= own
-            weights -= sum(v.type.size for v in node.inputs if v is not None and v.is_constant)
-        if is_before or (own and (work < 0 or weights < 0)):
+        stored = sum(v.type.size for v in node.inputs if v is not None and v.is_constant) if own else 0
+        is_before = any(user in before for value in node.outputs for user in value.users())
+        if is_before or own > work or stored > weights:
             before.add(node)
         elif own or (gives_reals(node) and RESULT_WORK * node.output.type.size <= HEAD_WORK * whole):
             tail.append(node)
+            work, weights = work - own, weights - stored
     return tail
 
 

@@ -317,6 +317,17 @@ def test_products_are_no_small_heads_where_a_larger_one_follows() -> None:
     assert policies["narrow"] == policies["wide"] == ""
 
 
+def test_heads_beside_a_large_one_are_small_all_the_same() -> None:
+    network = Network()
+    x = network.block(network.norm(network.input(1, TOKENS, WIDTH), "norm0"), "a")
+    pooled = network.add(Slice((0, 0, 0), (1, 1, WIDTH), (1, 1, 1)), x, name="pooled")
+    small = network.linear(pooled, 3, "small")
+    graph = network.finish(small, network.linear(x, 40, "large"))
+    choices = Choices.of(graph, Recipe())
+    kept = {name: bool(choices.of_node(named(graph, name)).policy) for name in ("small", "large")}
+    assert kept == {"small": True, "large": False}
+
+
 def test_auto_gives_way_where_all_shall_be_quantized() -> None:
     graph = llama()
     choices = Choices.of(graph, Recipe(assert_all_quantized=True))
