@@ -36,7 +36,7 @@ class Generator:
         `roles.scored(piece)` need not give scores. source: computes what the model keeps of a source; the
         executable holds it. takes: whether a call may have inputs of these shapes, where not every piece in
         the context may be the next. Raises UsageError where no output is the scores of tokens,
-        [batch, tokens, vocabulary].
+        [batch, tokens, vocabulary], or it has none of the tokens of a text that is filled up.
         """
         self._executable = executable
         self._roles = roles
@@ -46,7 +46,12 @@ class Generator:
         self._takes = takes
         self._has_source = source is None
         self._scores = scores_output(executable.outputs)
-        self._vocabulary = executable.outputs[self._scores].shape[-1]
+        _, rows, self._vocabulary = executable.outputs[self._scores].shape
+        if roles.length is not None and rows < roles.length:
+            raise UsageError(
+                f"output '{self._scores}' has scores of the last {rows} of {roles.length} tokens, which a "
+                "shorter text does not have: export the model with the scores of all tokens, or with a cache"
+            )
         self._seen: list[int] = []
 
     @property
@@ -183,4 +188,6 @@ class Generator:
         return self._roles.arrays(tokens, past, kinds, None if self.has_cache else len(self._seen))
 
     def _last(self, outputs: dict[str, Array], count: int) -> Array:
-        return np.asarray(outputs[self._scores][0, count - 1])
+        """Scores of the last of `count` tokens; some models give those of their last places alone."""
+        rows = outputs[self._scores][0]
+        return np.asarray(rows[min(count, len(rows)) - 1])

@@ -46,6 +46,17 @@ def without_cache(length: int | str) -> onnx.ModelProto:
     return model
 
 
+def last_scores(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the scores of the last token alone, [1, 1, words]."""
+    graph = model.graph
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "last_place"))
+    graph.node.insert(
+        len(graph.node) - 1, helper.make_node("Gather", ["y", "last_place"], ["y_last"], axis=1)
+    )
+    graph.node[-1].input[0] = "y_last"
+    return model
+
+
 def expected() -> list[int]:
     """Likeliest tokens, each from the whole text before it, by onnxruntime."""
     running, seen = session(decoder()), list(BEGIN)
@@ -85,6 +96,35 @@ def test_positions_and_a_mask_are_given(tmp_path: Path) -> None:
     generator.reset()
     (wanted,) = session(decoder()).run(["logits"], dict(without_past(np.array([BEGIN]))))
     np.testing.assert_allclose(generator.read(BEGIN), wanted[0, -1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("piece", [8, 32])
+def test_scores_may_be_those_of_the_last_token_alone(
+    piece: int, with_cache: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    path = save(last_scores(decoder()), tmp_path)
+    model, all_scores = qglow.load_model(path), qglow.load_model(with_cache)
+    qglow.save_generator(model, tmp_path / "last.qglow", context=32, piece=piece)
+    loaded = qglow.load_generator(qglow.load(tmp_path / "last.qglow", trust=True))
+    wanted = qglow.load_generator(all_scores, context=32, piece=piece)
+    for generator in (qglow.load_generator(model, context=32, piece=piece), loaded):
+        assert list(generator.generate(BEGIN, COUNT)) == expected()
+        for count in (1, 7, 21):
+            generator.reset(), wanted.reset()
+            assert generator.read(BEGIN[:1] * count).tobytes() == wanted.read(BEGIN[:1] * count).tobytes()
+    found = qglow.bench_decoding(model, prefill=9, decode=2, texts=1, threads=1, piece=piece)
+    assert list(found.speeds) == ["qglow", "onnxruntime"]
+    given = ["--tokens", ",".join(map(str, BEGIN)), "--count", "5", "--no-times", "--context", "32"]
+    assert main(["generate", str(path), *given, "--piece", str(piece)]) == 0
+    assert capsys.readouterr().out == ",".join(map(str, expected()[:5])) + "\n"
+
+
+def test_scores_of_the_last_place_alone_need_texts_of_any_length(tmp_path: Path) -> None:
+    model = qglow.load_model(save(last_scores(without_cache("n")), tmp_path))
+    assert list(qglow.load_generator(model, context=40).generate(BEGIN, COUNT)) == expected()
+    model = qglow.load_model(save(last_scores(without_cache(32)), tmp_path, "fixed.onnx"))
+    with pytest.raises(UsageError, match="'logits' has scores of the last 1 of 32 tokens"):
+        qglow.load_generator(model, context=40)
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": "int8"}])
