@@ -34,7 +34,7 @@ from qglow.toolchain.bounded_inputs import Bounds, ProgramSizes
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.files import write_programs
 from qglow.toolchain.growing import GrowingExecutable
-from qglow.toolchain.narrowing import with_float_states, with_outputs
+from qglow.toolchain.narrowing import continued_inputs, with_float_states, with_outputs
 
 LEAST_PIECE = 8
 """The shortest piece: bounds of sizes are at least that large."""
@@ -55,11 +55,12 @@ def load_generator(
     """Compile a causal language model, float or int8, to generate tokens with it.
 
     The model reads tokens [1, n], and perhaps a mask and positions of them, and gives scores
-    [1, n, vocabulary]. Inputs past... with outputs present... of a like name are its cache of keys and
-    values, which the program keeps; `states` pairs others. A model without a cache sees all tokens for each
-    new one. With a `cache` of "int8" each token's keys and values of a head become int8 with a scale. A
-    program that `save_generator` wrote, from `load`, is compiled already: its context and its piece are the
-    most that there are, and `cache`, `isa` and `threads` are its own.
+    [1, n, vocabulary], or [1, 1, vocabulary] of the last token. Inputs past... with outputs present... of a
+    like name, or that are the input followed by new places, are its cache of keys and values, which the
+    program keeps; `states` pairs others. A model without a cache sees all tokens for each new one. With a
+    `cache` of "int8" each token's keys and values of a head become int8 with a scale. A program that
+    `save_generator` wrote, from `load`, is compiled already: its context and its piece are the most that
+    there are, and `cache`, `isa` and `threads` are its own.
 
     The decoder of a model with an encoder has inputs "encoder..." or "cross..." besides. `encoder` reads a
     source (`Generator.begin`), a text of at most `source` tokens or other data. `first` is the decoder's form
@@ -215,7 +216,7 @@ def _resizable(
     grown = [name for name in roles.states if roles.past in (model.dimensions[name] or ())]
     if roles.past is None or not grown:
         raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
-    rows = Int8States(grown, lambda outputs: pair_states(roles.states, outputs, states))
+    rows = Int8States(grown, lambda graph: _pairs_of(graph, roles, states))
     return replace(resizable, int8_states=rows)
 
 
@@ -259,7 +260,8 @@ def _generator(
 def _with_states(
     executable: Executable, roles: Roles, states: Mapping[str, str] | None, held: Sequence[str] = ()
 ) -> Executable:
-    pairs = pair_states(roles.states, list(executable.outputs), states)
+    continued = executable.continued if isinstance(executable, BoundedExecutable) else {}
+    pairs = pair_states(roles.states, list(executable.outputs), states, continued)
     scales = {scales_name(name): scales_name(output) for name, output in pairs.items()}
     pairs |= {name: output for name, output in scales.items() if name in executable.inputs}
     if not pairs and not held:
@@ -269,12 +271,17 @@ def _with_states(
     return StreamingExecutable(executable, pairs)
 
 
+def _pairs_of(graph: Graph, roles: Roles, states: Mapping[str, str] | None) -> dict[str, str]:
+    outputs = [value.name for value in graph.outputs]
+    return pair_states(roles.states, outputs, states, continued_inputs(graph))
+
+
 def _scoring_few(roles: Roles, piece: int, states: Mapping[str, str] | None) -> Narrowed:
     """Programs with states in float, for long pieces of a prompt without the scores, which nobody reads."""
 
     def narrowed(sizes: Mapping[str, int], graph: Graph) -> Graph:
         kinds = {value.name: value.type for value in graph.outputs}
-        pairs = pair_states(roles.states, list(kinds), states)
+        pairs = _pairs_of(graph, roles, states)
         graph = with_float_states(graph, pairs)
         others = {name: kind for name, kind in kinds.items() if name not in pairs.values()}
         if roles.source:  # some give its keys and values again

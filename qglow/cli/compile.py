@@ -102,17 +102,25 @@ def compile(model: TargetOptions, nodes: NativeOptions, how: CompileFlags) -> No
         _say_size(how.emit_bundle)
         _say_memory(how.emit_bundle)
         return
-    if how.max_arena or how.max_flash or how.threads > 1 or how.states:
-        raise UsageError(
-            "--max-arena, --max-flash, --threads and --state are for bundles: they need --emit-bundle"
-        )
+    if how.max_arena or how.max_flash or how.threads > 1:
+        raise UsageError("--max-arena, --max-flash and --threads are for bundles: they need --emit-bundle")
+    if how.states and how.context is None:
+        raise UsageError("--state is for bundles and language models: it needs --emit-bundle or --context")
     path = how.output or Path(f"{model.target.resolve().stem}{suffix_for(how.isa)}")
     if how.context is not None:
         from qglow.api import save_generator
 
         if several or model.shapes:
             raise UsageError("--context says which shapes there are: give no --shape")
-        save_generator(loaded, path, context=how.context, piece=how.piece, cache=how.cache, isa=how.isa)
+        save_generator(
+            loaded,
+            path,
+            parse_states(how.states),
+            context=how.context,
+            piece=how.piece,
+            cache=how.cache,
+            isa=how.isa,
+        )
         _say_size(path)
         return
     notes(loaded.save_program(path, isa=how.isa, shapes=parse_programs(model.shapes) if several else None))

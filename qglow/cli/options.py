@@ -66,7 +66,7 @@ STATES = Option(
     typed=list[str],
 )
 KEPT_STATES = Option(
-    "Input that a bundle keeps as state, with the output that its next run reads there",
+    "Input that a bundle or --context keeps as state, with the output that its next run reads there",
     group=OUTPUT,
     metavar="INPUT=OUTPUT",
     flags=("--state",),

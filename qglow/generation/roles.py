@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, Dimension, TensorType
+from qglow.display.lines import listed
 
 Dimensions = Mapping[str, Sequence[Dimension] | None]
 
@@ -39,6 +42,9 @@ _FLEETING = frozenset(
     )
 )
 """Words that tell a state before a call from the one after it."""
+_SINGULAR = {"keys": "key", "values": "value"}
+_BOTH = ["key", "value"]
+"""Words that stand for keys and values together, as in past_key_values.0.key."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Roles:
     next call. new, past: dimensions of the tokens of a call, and of those in the cache; None where the file
     fixes them, or has no cache. total: dimension of the mask, where it is one of its own. length: tokens of a
     call, where the file fixes them. source: inputs that an encoder's text or sound decides, which stay the
-    same for all tokens. places: dimension of the source's places.
+    same for all tokens. places: dimension of the source's places. row: positions of one axis, [tokens].
     """
 
     tokens: str
@@ -63,6 +69,7 @@ class Roles:
     length: int | None = None
     source: Sequence[str] = ()
     places: str | None = None
+    row: str | None = None
 
     def bounds(self, context: int, piece: int, source: int = 1) -> dict[str, int | tuple[int, ...] | str]:
         """Bounds for `context` tokens, of which a call takes at most `piece`, or all without a cache.
@@ -105,6 +112,8 @@ class Roles:
             made[self.mask] = np.arange(total)[None] < (total if known is None else known)
         if self.positions is not None:
             made[self.positions] = np.arange(past, total)[None]
+        if self.row is not None:
+            made[self.row] = np.arange(past, total)
         if self.kinds is not None:
             made[self.kinds] = np.zeros((1, len(tokens)))
         return {name: array.astype(kinds[name]) for name, array in made.items()}
@@ -122,6 +131,7 @@ def find_roles(inputs: Dimensions) -> Roles:
     if tokens is None:
         raise UsageError(f"no input is called as tokens are; the inputs are {', '.join(inputs)}")
     length = (inputs[tokens] or (None, None))[-1]
+    row = _take(left, _POSITIONS, (length,)) if length is not None else None
     past = _past(inputs, list(left))
     if past is not None and not isinstance(length, str):
         raise UsageError(f"the number of tokens of input '{tokens}' has no name in the file, beside a cache")
@@ -139,6 +149,7 @@ def find_roles(inputs: Dimensions) -> Roles:
         length if isinstance(length, int) else None,
         source,
         _past(inputs, source),
+        row,
     )
 
 
@@ -151,8 +162,9 @@ def find_branch(inputs: Dimensions) -> str | None:
 
 
 def like_named(name: str, names: Sequence[str]) -> str | None:
-    """The one of these names that is this one but for words that tell before from after."""
-    return next((other for other in names if _lasting(other) == _lasting(name)), None)
+    """The only one of these names that is this one but for words that tell before from after, or None."""
+    like = [other for other in names if _lasting(other) == _lasting(name)]
+    return like[0] if len(like) == 1 else None
 
 
 def scores_output(outputs: Mapping[str, TensorType]) -> str:
@@ -170,26 +182,61 @@ def scores_output(outputs: Mapping[str, TensorType]) -> str:
 
 
 def pair_states(
-    states: Sequence[str], outputs: Sequence[str], given: Mapping[str, str] | None = None
+    states: Sequence[str],
+    outputs: Sequence[str],
+    given: Mapping[str, str] | None = None,
+    continued: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Each state with the output of a like name, or the one that `given` names.
+    """Each state with the output that `given` names, else the one of a like name, else that of `continued`.
 
-    Raises UsageError for a state without one.
+    continued: states with the one output that is the state followed by new places. Some exporters write names
+    in another order than the tensors: an output that continues another state has no like name, and neither
+    has one that several states are like. Raises UsageError for a state without an output, and for names in
+    `given` that are none of these.
     """
     pairs = dict(given or {})
-    for name in states:
+    _check_known("input", pairs, states)
+    _check_known("output", pairs.values(), outputs)
+    left = [name for name in states if name not in pairs]
+    free = [name for name in outputs if name not in pairs.values()]
+    named = {name: like_named(name, free) for name in left}
+    times = Counter(named.values())
+    joined = continued or {}
+    owners = {output: name for name, output in joined.items()}
+    for name, output in named.items():
+        if output is not None and times[output] == 1 and owners.get(output, name) == name:
+            pairs[name] = output
+    for name in left:
         if name in pairs:
             continue
-        like = like_named(name, outputs)
-        if like is None:
-            raise UsageError(f"input '{name}' has no output of a like name; name it: `state={name}=OUTPUT`")
-        pairs[name] = like
-    return pairs
+        if joined.get(name) not in free or joined[name] in pairs.values():
+            raise UsageError(f"input '{name}' has no output of a like name; name it: `states={name}=OUTPUT`")
+        pairs[name] = joined[name]
+    return {name: pairs[name] for name in states}
 
 
-def _take(left: dict[str, Sequence[Dimension] | None], pattern: re.Pattern[str]) -> str | None:
-    """Name of the input of two axes that a pattern tells, which is taken away."""
-    found = next((n for n, d in left.items() if d is not None and len(d) == 2 and pattern.search(n)), None)
+def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise UsageError for a name of a pair that is none of those `known`, with the nearest of them."""
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+            hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+            there = listed(known, most=4) or "none"
+            what = "input that is a state" if kind == "input" else kind
+            raise UsageError(f"states: no {what} is called '{name}', there are {there}{hint}", field="states")
+
+
+def _take(
+    left: dict[str, Sequence[Dimension] | None],
+    pattern: re.Pattern[str],
+    sizes: Sequence[Dimension] | None = None,
+) -> str | None:
+    """Name of the input of two axes, or of these very sizes, that a pattern tells; it is taken away."""
+
+    def fits(dimensions: Sequence[Dimension]) -> bool:
+        return len(dimensions) == 2 if sizes is None else tuple(dimensions) == tuple(sizes)
+
+    found = next((n for n, d in left.items() if d is not None and pattern.search(n) and fits(d)), None)
     if found is not None:
         del left[found]
     return found
@@ -197,11 +244,10 @@ def _take(left: dict[str, Sequence[Dimension] | None], pattern: re.Pattern[str])
 
 def _lasting(name: str) -> tuple[str, ...]:
     """Words of a name that a state has before and after a call."""
-    words = re.findall(r"[a-z]+|\d+", name.lower())
-    if "past" in words:
-        words = [word for word in words if word not in ("key", "values")] if "values" in words else words
-        kind = name.lower().rsplit(".", 1)[-1]
-        words += [kind] if kind in ("key", "value") and kind not in words else []
+    words = [_SINGULAR.get(word, word) for word in re.findall(r"[a-z]+|\d+", name.lower())]
+    both = next((place for place in range(len(words)) if words[place : place + 2] == _BOTH), None)
+    if both is not None:
+        del words[both : both + 2]
     return tuple(word for word in words if word not in _FLEETING)
 
 

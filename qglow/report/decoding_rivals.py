@@ -76,6 +76,7 @@ def _compiled(
         shapes = {
             port.any_name: openvino.PartialShape([first, *list(port.partial_shape)[1:]])
             for port in model.inputs
+            if len(port.partial_shape) > 1  # positions of one axis have no batch
         }
         model.reshape(shapes)
         apply_make_stateful_transformation(model, dict(states))

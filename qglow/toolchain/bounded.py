@@ -36,15 +36,15 @@ Narrowed = Callable[[Mapping[str, int], Graph], Graph]
 class Int8States:
     """States whose rows are kept in int8, each with a scale.
 
-    names: of their inputs. outputs: which output continues each of them, of the outputs of a graph.
+    names: of their inputs. outputs: which output of a graph continues each of them.
     """
 
     names: Sequence[str]
-    outputs: Callable[[Sequence[str]], Mapping[str, str]]
+    outputs: Callable[[Graph], Mapping[str, str]]
 
     def keep(self, graph: Graph) -> Graph:
         """The graph with these states in int8. Raises UnsupportedError where one has no such rows."""
-        pairs = self.outputs([value.name for value in graph.outputs])
+        pairs = self.outputs(graph)
         return keep_rows_in_int8(graph, {name: pairs[name] for name in self.names})
 
 

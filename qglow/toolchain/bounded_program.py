@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -218,6 +218,13 @@ class BoundedExecutable(DelegatingExecutable):
         for program in self._programs:
             found |= program.form.outputs
         return found
+
+    @property
+    def continued(self) -> dict[str, str]:
+        """Inputs, each with the only output that is this input followed by new places."""
+        pairs = {(one.input, output) for program in self._programs for output, one in program.grown.items()}
+        times = Counter(name for name, _ in pairs)
+        return {name: output for name, output in pairs if times[name] == 1}
 
     @property
     def taken(self) -> tuple[ProgramSizes, ...]:

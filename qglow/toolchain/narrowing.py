@@ -20,6 +20,22 @@ def with_outputs(graph: Graph, names: Collection[str]) -> Graph:
     return narrowed
 
 
+def continued_inputs(graph: Graph) -> dict[str, str]:
+    """Inputs, each with the only output that is this input followed by new places; casts are left out."""
+    found: dict[str, list[str]] = {}
+    for result in graph.outputs:
+        rounding = producer_of(result, Cast)
+        node = (result if rounding is None else operand(rounding)).producer
+        if node is None or node.operator.joined_axis(node.input_types()) is None:
+            continue
+        first = operand(node)
+        widening = producer_of(first, Cast)
+        state = first if widening is None else operand(widening)
+        if state in graph.inputs:
+            found.setdefault(state.name, []).append(result.name)
+    return {name: outputs[0] for name, outputs in found.items() if len(outputs) == 1}
+
+
 def with_float_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     """A copy whose states of 16-bit reals, which only casts read and give, are the float32 between the casts.
 

@@ -280,6 +280,6 @@ def test_the_command_declares_states(tmp_path: Path, capsys: pytest.CaptureFixtu
     int8_model(model, tmp_path, axis, CACHED).save(tmp_path / "int8")
     given, made = ["compile", str(tmp_path / "int8"), "--state", "cache=next_cache"], tmp_path / "made"
     assert main([*given, "-o", str(tmp_path / "x.qglow")]) == UsageError.exit_code
-    assert "--state are for bundles" in capsys.readouterr().err
+    assert "--state is for bundles and language models" in capsys.readouterr().err
     assert main([*given, "--emit-bundle", str(made)]) == 0
     assert list(load_bundle(made).state) == ["cache"]
