@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -284,7 +285,8 @@ class QuantizedModel(Shown):
         )
         if self._parts.profile is None:
             return known
-        return SpecialisedExecutable(Replay(self._parts), options, known, dimensions=self._open_dimensions)
+        dimensions = partial(open_dimensions, self._parts)
+        return SpecialisedExecutable(Replay(self._parts), options, known, dimensions=dimensions)
 
     def _open_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
         """Dimensions of inputs of several shapes; None without the float model, whose file tells them."""

@@ -79,6 +79,23 @@ def run_over_data(
     whose shape data decides, and takes more than one sample at once.
     """
     try:
+        yield from _run_over(program, data, recipe, select, samples, progress)
+    except DataError as error:
+        if program.fixed_because:
+            raise DataError(f"{error}; {program.fixed_because}") from error
+        raise
+
+
+def _run_over(
+    program: Executable,
+    data: Data,
+    recipe: Recipe | None,
+    select: str | None,
+    samples: int | None,
+    progress: Progress | None,
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Name and outputs of every sample, as `run_over_data`."""
+    try:
         kinds = program.inputs
     except UnboundError as unbound:
         dimensions, elements = dict(unbound.dimensions), dict(unbound.elements)

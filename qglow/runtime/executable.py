@@ -132,6 +132,11 @@ class Executable(Shown):
         """Dimensions of the inputs of programs for several sizes; None for a program of one size."""
         return None
 
+    @property
+    def fixed_because(self) -> str:
+        """Reason why inputs have one size where they may have others; "" for a program of its own size."""
+        return ""
+
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes, where dimensions are free.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qglow.core.errors import UndecidedError, UsageError
+from qglow.core.errors import ModelError, UndecidedError, UsageError
 from qglow.core.types import Array, Dimension, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.runtime.cores import choose_threads
@@ -51,8 +51,9 @@ class SpecialisedExecutable(DelegatingExecutable):
     ) -> None:
         """`types` of the inputs, where they are known without a reference.
 
-        dimensions: gives those of the inputs where several shapes are compiled beside the reference's. Raises
-        UsageError for a target that the host cannot run.
+        dimensions: gives those of the inputs where several shapes are compiled beside the reference's, or
+        raises ModelError or ImportError where the model that tells them is missing. Raises UsageError for a
+        target that the host cannot run.
         """
         self._specialise = specialise
         self._options = options
@@ -107,7 +108,20 @@ class SpecialisedExecutable(DelegatingExecutable):
     def free_dimensions(self) -> dict[str, tuple[Dimension, ...]] | None:
         """Dimensions of the inputs, where there are programs for several sizes or may be."""
         found = self._reference.free_dimensions if isinstance(self._reference, Executable) else None
-        return found or self._dimensions()
+        try:
+            return found or self._dimensions()
+        except (ModelError, ImportError):
+            return None
+
+    @property
+    def fixed_because(self) -> str:
+        """Reason why no dimensions are known to be free though they may be; "" where nothing is missing."""
+        try:
+            self._dimensions()
+        except (ModelError, ImportError) as error:
+            # What may follow, how to say where the model is, is not for every caller.
+            return f"other shapes need the float model: {str(error).partition(';')[0]}"
+        return ""
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead of a call with inputs of these shapes.

@@ -147,7 +147,12 @@ def test_a_quantized_directory_runs_samples_of_several_shapes(model: qglow.Model
     assert isinstance(model.path, Path)
     model.path.unlink()  # the directory's own shape needs no other file
     own = folder(tmp_path / "own", texts((OWN, OWN)))
-    assert len(list(qglow.run_data(qglow.load_quantized(tmp_path / "int8").compile(), own))) == 2
+    alone = qglow.load_quantized(tmp_path / "int8").compile()
+    assert len(list(qglow.run_data(alone, own))) == 2
+    with pytest.raises(
+        DataError, match=r"the model takes .*; other shapes need the float model: cannot read"
+    ):
+        list(qglow.run_data(alone, data))
 
 
 def test_a_model_without_inputs_takes_no_data(model: qglow.Model) -> None:
