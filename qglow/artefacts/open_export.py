@@ -53,9 +53,9 @@ def open_qdq_model(
             try:
                 files = _unified(exports, *trials, name)
             except (DataError, ModelError, MemoryLimitError) as error:
-                reasons.append(str(error))  # the model takes no such sizes: others may do
+                reasons.append(_line(error))  # the model takes no such sizes: others may do
             except UnsupportedError as error:
-                reasons.append(str(error))
+                reasons.append(_line(error))
                 break
             else:
                 return OpenModel(files, "" if _is_open(inputs, declared) else reasons[0])
@@ -87,13 +87,21 @@ class _Exports:
         return self._export(self.parts.int8, _sizes(self.inputs, self.parts.shapes))
 
     def at(self, sizes: _Sizes) -> SizedModel:
-        """The export for other sizes. Raises what `graph_at` does."""
+        """The export for other sizes.
+
+        Raises what `graph_at` does, and DataError where the graph has no such sizes, as with more places than
+        a table has.
+        """
         shapes = {
             name: tuple(sizes[d] if isinstance(d, str) else int(d or 0) for d in dimensions)
             for name, dimensions in self.inputs.items()
         }
         try:
-            return self._export(graph_at(self.parts, shapes), sizes)
+            graph = graph_at(self.parts, shapes)
+        except UnsupportedError as error:
+            raise DataError(_line(error)) from error
+        try:
+            return self._export(graph, sizes)
         finally:
             # Nodes and values refer to one another: without this a second large model stays for a while.
             release_after(sum(value.type.byte_size for value in self.parts.int8.constants()))
@@ -102,6 +110,10 @@ class _Exports:
         shapes = {value.name: value.type.shape for value in graph.values()}
         model = export_qdq(graph, None, self.parts.activations(self.activations), self.apart)
         return SizedModel(sizes, model, shapes, self.apart)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> FiledModel:

@@ -345,6 +345,35 @@ def test_no_single_exported_model_is_said(tmp_path: Path, capsys: pytest.Capture
     assert session(quantized.qdq_bytes(bound_shapes=True)).get_inputs()[0].shape == [1, 9, WIDTH]
 
 
+def test_an_export_stays_open_within_a_table_of_places(tmp_path: Path) -> None:
+    """Sizes that the table has no places for are none of the model's, and no reason to bind it."""
+    places = np.random.default_rng(6).normal(size=(1, 12)).astype(np.float32)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Slice", ["places", "first", "length", "second"], ["placed"]),
+        helper.make_node("Shape", ["x"], ["sizes"], start=0, end=2),
+        helper.make_node("Expand", ["placed", "sizes"], ["wide"]),
+        helper.make_node("Unsqueeze", ["wide", "last"], ["column"]),
+        helper.make_node("MatMul", ["x", "w1"], ["h"]),
+        helper.make_node("Add", ["h", "column"], ["y"]),
+    ]
+    constants = {
+        "w1": CONSTANTS["w1"],
+        "places": places,
+        **{"first": np.array([0]), "second": np.array([1]), "last": np.array([2])},
+    }
+    model = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17)
+    model = qglow.load_model(save(model, tmp_path))
+    quantized = model.quantize(model.profile([{"x": sample(5)}] * 3), keep_float=["op:Add"])
+    exported = session(quantized.qdq_bytes())
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    for length in (3, 12):
+        x = sample(length)
+        found = exported.run(None, {"x": x})[0]
+        wanted = session(model.path).run(None, {"x": x})[0]
+        assert np.square(found - wanted).sum() < 1e-3 * np.square(wanted).sum()
+
+
 def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:
     path = save(
         tiny_model(ATTENTION, {"x": ["N", "T", WIDTH]}, ["z"], CONSTANTS, opset=17), tmp_path, "moved.onnx"
