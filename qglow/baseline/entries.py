@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qglow.baseline.limits import EntryLimits
-from qglow.metrics.built_in import DECODED, NAMES
+from qglow.metrics.built_in import COMPARED, DECODED, NAMES
 from qglow.metrics.decoders import DECODERS
 from qglow.report.significance import Flips
 
@@ -26,8 +26,6 @@ DEFAULT_TOLERANCE = {
     "perplexity": 0.05,
 } | dict.fromkeys(("psnr", "miou", *DECODED), 0.5)
 """By how much a metric may get worse unless an entry says so."""
-COMPARED = ("top1", "top5", "sqnr", "cosine")
-"""Metrics that every comparison gives without being asked for one."""
 
 
 def default_tolerance(metric: str) -> float | None:

@@ -99,4 +99,6 @@ DECODED: dict[str, DecodedMetric] = {
 }
 """Metrics over decoded answers: NAME, NAME:DECODER, or NAME:package.module:function."""
 
+COMPARED = ("top1", "top5", "sqnr", "cosine")
+"""Figures that every comparison gives without being asked for one."""
 NAMES = (*FUNCTIONS, *DECODED)

@@ -13,7 +13,7 @@ import numpy as np
 
 from qglow.core.errors import DataError, QglowError, UsageError
 from qglow.core.types import Array
-from qglow.metrics.built_in import DECODED, FUNCTIONS, LOWER_IS_BETTER, ONE_BY_ONE
+from qglow.metrics.built_in import COMPARED, DECODED, FUNCTIONS, LOWER_IS_BETTER, ONE_BY_ONE
 from qglow.metrics.built_in import NAMES as METRICS
 from qglow.metrics.decoders import DECODERS
 from qglow.metrics.truth import Truth
@@ -265,6 +265,8 @@ def open_metric(
         asks = _asked(f"the decoder of {metric}", decode, DECODER_ARGUMENTS)
         return TaskMetric(metric, *DECODED[name].with_decoder(decode, asks), truth)
     if not is_function_name(metric):
+        if metric in COMPARED:
+            raise UsageError(f"metric {metric}: every comparison has it, leave `metric` out", field="metric")
         known = f"{', '.join(METRICS)} and module:function"
         raise UsageError(f"no metric is called {metric!r}; there are {known}")
     try:

@@ -84,6 +84,8 @@ def test_mistakes_are_named() -> None:
         UsageError, match="no metric is called 'mape'; there are psnr, miou, .* and module:function"
     ):
         open_metric("mape")
+    with pytest.raises(UsageError, match="metric sqnr: every comparison has it, leave `metric` out"):
+        open_metric("sqnr")
     with pytest.raises(UsageError, match="asks for boxes; its parameters are some of outputs, labels"):
         open_metric(lambda outputs, boxes: 0.0)
     with pytest.raises(UsageError, match="asks for nothing"):
