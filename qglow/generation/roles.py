@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from qglow.core.errors import UsageError
 from qglow.core.types import Array, Dimension, TensorType
-from qglow.display.lines import listed
+from qglow.display.lines import listed, near
 
 Dimensions = Mapping[str, Sequence[Dimension] | None]
 
@@ -219,11 +218,11 @@ def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Raise UsageError for a name of a pair that is none of those `known`, with the nearest of them."""
     for name in names:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
-            hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             there = listed(known, most=4) or "none"
             what = "input that is a state" if kind == "input" else kind
-            raise UsageError(f"states: no {what} is called '{name}', there are {there}{hint}", field="states")
+            raise UsageError(
+                f"states: no {what} is called '{name}', there are {there}{near(name, known)}", field="states"
+            )
 
 
 def _take(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qglow.core.batch import are_whole
 from qglow.core.errors import DataError
 from qglow.core.types import Array, Shape, TensorType
 from qglow.graph.graph import Graph
 from qglow.profiling.samples import Sample
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import Runner, real_types
+from qglow.toolchain.sample_fit import Fit, listed_shapes
 from qglow.toolchain.samples import FreeInputs
 from qglow.toolchain.undecided import KEPT, Kept, Specialisation
 
@@ -64,15 +64,13 @@ class EachShape:
 def of_own_shapes(samples: Iterable[Sample], shapes: OpenShapes, parts: QuantizedParts) -> Iterator[Sample]:
     """The samples of the shapes that a model was profiled with. Raises DataError where there is none."""
     batched, own = shapes.inputs.batched, parts.shapes
-    wanted = {name: shape[name in batched :] for name, shape in own.items()}
+    fit = Fit({name: shape[name in batched :] for name, shape in own.items()}, own)
     count = 0
-    for sample in samples:
-        found = {name: array.shape for name, array in sample.inputs.items()}
-        if found == wanted:
-            count += 1
-            yield replace(sample, whole=are_whole(found, own))
+    for sample in filter(None, map(fit, samples)):
+        count += 1
+        yield sample
     if not count:
-        text = ", ".join(f"{name}={list(shape)}" for name, shape in wanted.items())
+        text = listed_shapes(fit.wanted)
         raise DataError(f"no sample has the shapes of the profile, {text}, in which layers are compared")
 
 

@@ -21,7 +21,7 @@ class Fit:
 
     wanted: Mapping[str, Shape]
     inputs: Mapping[str, Shape]
-    along: Mapping[str, frozenset[int]]
+    along: Mapping[str, frozenset[int]] = field(default_factory=dict)
     _cut: set[str] = field(default_factory=set)
     _left_out: set[str] = field(default_factory=set)
 
@@ -53,7 +53,7 @@ class Fit:
 
     def _shortened(self, name: str, array: Array) -> Array:
         """Cut an array where it is longer than the graph takes and may be."""
-        wanted, along = self.wanted[name], self.along[name]
+        wanted, along = self.wanted[name], self.along.get(name, frozenset())
         if array.ndim != len(wanted):
             return array
         longer = [axis in along and size > wanted[axis] for axis, size in enumerate(array.shape)]

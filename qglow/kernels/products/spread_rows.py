@@ -1,4 +1,4 @@
-"""Copies of float rows that lie farther apart, so that rows of a tile do not share sets of a cache.
+"""Copies of rows that lie farther apart, so that rows of a tile do not share sets of a cache.
 
 The first-level cache chooses a set by the lower bits of an address. Rows a multiple of `SHARED_BYTES` apart
 have all their elements of one k in one set, which holds 8 or 12 lines, and weights and sums need some of
@@ -20,20 +20,19 @@ FEW_ROWS = 4
 """Most rows that are read where they lie: a set has room for so many."""
 
 
-def share_sets(depth: int) -> bool:
-    """Whether rows of so many floats share sets of the first-level cache."""
-    return 4 * depth % SHARED_BYTES == 0
+def share_sets(instruction: Instruction) -> bool:
+    """Whether rows of `src` share sets of the first-level cache."""
+    return _row_bytes(instruction) % SHARED_BYTES == 0
 
 
-def spread_pitch(depth: int) -> int:
+def spread_pitch(instruction: Instruction) -> int:
     """Bytes from one copied row to the next."""
-    return 4 * depth + LINE_BYTES
+    return _row_bytes(instruction) + LINE_BYTES
 
 
 def spread_bytes(instruction: Instruction) -> int:
     """Bytes of the copies of all rows."""
-    rows, depth = instruction.operand("src").type.shape
-    return rows * spread_pitch(depth)
+    return instruction.operand("src").type.shape[0] * spread_pitch(instruction)
 
 
 def spread_rows(site: Site) -> None:
@@ -41,8 +40,13 @@ def spread_rows(site: Site) -> None:
 
     Every thread copies all of them, and then need not wait for others.
     """
-    e, (rows, depth) = site.e, site["src"].shape
-    with live_rows(site, 0, rows, 1) as row:
-        source = e.offset(site["src"].pointer, e.scaled(row, 4 * depth))
-        dest = e.offset(site.scratch, e.scaled(row, spread_pitch(depth)))
-        copy_bytes(e, dest, source, 4 * depth, site.target.byte_lanes)
+    e, src, length = site.e, site["src"], _row_bytes(site.instruction)
+    with live_rows(site, 0, src.shape[0], 1) as row:
+        source = e.offset(src.pointer, e.scaled(row, src.strides[0] * src.element_bytes))
+        dest = e.offset(site.scratch, e.scaled(row, spread_pitch(site.instruction)))
+        copy_bytes(e, dest, source, length, site.target.byte_lanes)
+
+
+def _row_bytes(instruction: Instruction) -> int:
+    kind = instruction.operand("src").type
+    return kind.shape[1] * kind.element.size

@@ -53,8 +53,7 @@ class UnpackedBlockProduct(BlockProduct):
 
     def copies(self, instruction: Instruction) -> bool:
         """Whether rows are copied first."""
-        rows, depth = instruction.operand("src").type.shape
-        return rows > FEW_ROWS and share_sets(depth)
+        return instruction.operand("src").type.shape[0] > FEW_ROWS and share_sets(instruction)
 
     def prepare(self, site: Site) -> None:
         """Emit copies of rows."""
@@ -91,7 +90,7 @@ class _UnpackedPanel(BlockPanel, BlockWork):
     @property
     def pitch(self) -> int:
         """Bytes from one row to the next."""
-        return spread_pitch(self.depth) if self.is_copied else 4 * self.depth
+        return spread_pitch(self.site.instruction) if self.is_copied else 4 * self.depth
 
     @property
     def line(self) -> int:

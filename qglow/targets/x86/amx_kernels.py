@@ -22,9 +22,8 @@ from qglow.kernels.convolution.conv import (
 from qglow.kernels.emit.kernel import Kernel, Site, own_kernels
 from qglow.kernels.emit.machine import MatrixCosts
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.movement.copy import copy_bytes
 from qglow.kernels.products.linear import columns
-from qglow.kernels.products.matmul import live_rows
+from qglow.kernels.products.spread_rows import share_sets, spread_bytes, spread_pitch, spread_rows
 from qglow.kernels.tiled.geometry import NO_AXIS, Geometry, apart, convolution_geometry, linear_geometry
 from qglow.kernels.tiled.packing import must_clamp_first, product_constants
 from qglow.kernels.tiles.output import OutputStage
@@ -37,10 +36,11 @@ from qglow.targets.x86.description import emulates_amx
 
 LANES = 16
 TILE = AmxTile(LANES)
-NEIGHBOUR_DEPTHS = 4096
-"""Rows of bytes whose length is a multiple of this begin in one set of the first-level cache."""
 COPIED_COLUMNS = 2048
-"""Least columns of a product that copies such rows: with fewer the copy takes what it gains [measured]."""
+"""Least columns of a product that copies rows which share sets of a cache.
+
+With fewer the copy takes what it gains [measured].
+"""
 COPIED_ROWS = range(33, 513)
 """Rows of such a product: fewer pass over the weights once, more would need much memory."""
 
@@ -142,8 +142,8 @@ class AmxConvolution(AmxKernel):
 
 def _spreads_rows(instruction: Instruction) -> bool:
     """Whether rows are copied to places that do not compete for lines of the first-level cache."""
-    (rows, depth), columns = instruction.operand("src").type.shape, instruction.operand("dest").type.shape[1]
-    return rows in COPIED_ROWS and depth % NEIGHBOUR_DEPTHS == 0 and columns >= COPIED_COLUMNS
+    rows, columns = instruction.operand("dest").type.shape
+    return rows in COPIED_ROWS and columns >= COPIED_COLUMNS and share_sets(instruction)
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ class AmxFullyConnected(AmxKernel):
 
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of copied rows, each followed by a line."""
-        rows, depth = instruction.operand("src").type.shape
-        return rows * (depth + ROW_BYTES) if _spreads_rows(instruction) else 0
+        return spread_bytes(instruction) if _spreads_rows(instruction) else 0
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of the product."""
@@ -176,18 +175,10 @@ class AmxFullyConnected(AmxKernel):
         geometry, given = _stored(site, amx_linear_geometry(site.instruction)), pointers(site)
         if _spreads_rows(site.instruction):
             (axis,) = geometry.axes
-            spread = replace(axis, src_stride=axis.src_stride + ROW_BYTES)
-            _copy_rows(site, axis.src_stride, spread.src_stride)
+            spread = replace(axis, src_stride=spread_pitch(site.instruction))
+            spread_rows(site)
             geometry, given = replace(geometry, axes=(spread,)), replace(given, src=site.scratch)
         self.product(site, geometry).emit_all(given)
-
-
-def _copy_rows(site: Site, apart: int, spread: int) -> None:
-    """Emit copies of rows `apart` bytes apart to scratch, `spread` apart; every thread copies all of them."""
-    e, (rows, depth) = site.e, site["src"].shape
-    with live_rows(site, 0, rows, 1) as row:
-        dest = e.offset(site.scratch, e.scaled(row, spread))
-        copy_bytes(e, dest, e.offset(site["src"].pointer, e.scaled(row, apart)), depth)
 
 
 def _applies(instruction: Instruction, target: VectorTarget) -> bool:
