@@ -22,7 +22,8 @@ NONE = -1
 ROUNDS = 2
 """Number of times that steps without a partner are divided into a smaller and a larger half."""
 MOST_MATCHED = 192
-"""Most steps that are matched with each other: the work grows with their square."""
+"""Most steps that are matched with each other. They are neighbours, so that lists, which are in the order of
+their steps, read activations nearly in order. The work grows with their square."""
 MOST_TRIED = 1 << 19
 """Most pairs of steps at a time, so that what is known of them stays in the cache."""
 NEVER = 1 << 13
@@ -109,11 +110,13 @@ def find_partners(weights: Array, loads: Array) -> Array:
     seconds, is_left = np.full(sizes.shape, NONE), np.ones(sizes.shape, bool)
     at = np.arange(len(sizes))[:, None]
     for _ in range(ROUNDS):
-        order = np.argsort(np.where(is_left, sizes, 3 * LARGEST), axis=1, kind="stable")
         left = int(is_left.sum(axis=1).max())
-        groups = -(-left // MOST_MATCHED)
-        for group in range(groups):
-            members = order[:, group:left:groups]
+        # Those that have a partner come last.
+        order = np.argsort(~is_left, axis=1, kind="stable")
+        for stretch in np.array_split(np.arange(left), -(-left // MOST_MATCHED) or 1):
+            near = order[:, stretch]
+            keys = np.where(is_left[at, near], sizes[at, near], 3 * LARGEST)
+            members = near[at, np.argsort(keys, axis=1, kind="stable")]
             half = members.shape[1] // 2
             low, high = members[:, :half], members[:, members.shape[1] - half :]
             # Those that have a partner come last, behind the ones that do not fit alone.
