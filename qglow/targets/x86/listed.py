@@ -165,15 +165,17 @@ class ListedProduct(VectorProduct):
         """
         e, tile, vectors = self.e, self.tile, range(len(sums) // len(offsets))
         is_joined, has_mask = kind in (JOINED, FLIPPED), kind in (FLIPPED, MASKED)
+        size, count = tile.weight_bytes, (len(at) + has_mask) * len(vectors)
+        # Registers that sums leave hold weights for all pixels, since loads bound masked steps.
+        kept = count if len(vectors) == 1 else min(count, tile.spare_registers(len(sums)))
+        held = [tile.load_weights(e, e.offset(weights, n * size)) for n in range(kept)]
         result = []
         for number, offset in enumerate(offsets):
-            weights = hidden(e, weights) if len(vectors) > 1 else weights
+            weights = hidden(e, weights) if kept < count else weights
             activations = [tile.load_activation(e, e.offset(src, offset)) for src in at]
+            loaded = held + [tile.load_weights(e, e.offset(weights, n * size)) for n in range(kept, count)]
             for v in vectors:
-                parts = [
-                    tile.load_weights(e, e.offset(weights, (part * len(vectors) + v) * tile.weight_bytes))
-                    for part in range(len(at) + has_mask)
-                ]
+                parts = loaded[v :: len(vectors)]
                 multiplied = list(activations)
                 if has_mask:
                     multiplied[-1] = (e.b.xor(activations[-1][0], parts.pop()[0]),)
@@ -188,7 +190,7 @@ class ListedProduct(VectorProduct):
 def hidden(e: Emitter, address: Value) -> Value:
     """The same address, of which LLVM knows nothing, so that it loads from there anew.
 
-    It would keep weights in registers for all pixels of a tile, which lack them then for sums.
+    It would keep all weights in registers for all pixels of a tile, which lack them then for sums.
     """
     code = ir.InlineAsm(ir.FunctionType(PTR, [PTR]), "", "=r,0")
     return e.b.call(code, [address])
