@@ -17,10 +17,9 @@ from qglow.kernels.products.matmul import live_rows, pieces
 
 NEAR_BYTES = 16 * 1024
 """Most bytes of unpacked weights: about half of a first-level cache, and little beside a stack."""
-WIDE_NEAR_BYTES = 2 * NEAR_BYTES
-"""The same with registers of 64 bytes, where a portion has half as many steps otherwise: to come back to the
-sums of all rows more often costs more than what comes from the second-level cache [measured]."""
-WIDE_LANES = 16
+LANE_BYTES = {8: 4 * NEAR_BYTES, 16: 2 * NEAR_BYTES}
+"""The same on processors with registers of so many floats, which have a large second-level cache: to come
+back to the sums of all rows more often costs more than what comes from there [measured]."""
 
 Place = tuple[Value, int]
 """Address of a vector of the result, and how many of its columns there are."""
@@ -103,7 +102,7 @@ class PanelPortions:
         """Emit a loop over portions of blocks, around one that unpacks and one over rows of src."""
         depth, block = self.site["src"].shape[1], self.site.operation.block
         whole, rest = divmod(depth, block)
-        near = NEAR_BYTES if self.lanes < WIDE_LANES else WIDE_NEAR_BYTES
+        near = LANE_BYTES.get(self.lanes, NEAR_BYTES)
         most = max(1, min(whole, near // self.work.room_bytes(block)))
         size = most * self.work.room_bytes(min(block, depth))
         room = self.e.room("unpacked weights", size, 4 * self.lanes)
