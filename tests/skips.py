@@ -39,7 +39,7 @@ ACCEPTED = (
     Accepted(r"the host has AMX", 2),
     Accepted(r"the host has no AVX2", 2),
     Accepted(r"the host has no avx\w+", 10),
-    Accepted(r"the host cannot emulate AMX", 60),
+    Accepted(r"the host cannot emulate AMX", 120),
     Accepted(r"the host cannot run it", 16),
     Accepted(r"no C compiler is installed", 40),
     Accepted(r"the C compiler makes code for \w+, not for this processor", 40),

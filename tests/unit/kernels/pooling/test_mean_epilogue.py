@@ -135,7 +135,7 @@ def test_heads_of_other_scales_are_other_functions() -> None:
 LISTING = """
 fillpadding border None
 rescale elementwise{lanes=32} None
-convolution listedconvolution{pixels=5, vectors=2, by_rows=true} 0
+convolution listedconvolution{pixels=4, vectors=2, by_rows=true} 0
 elementadd epilogue 0
 averagepool poolepilogue 0
 """

@@ -243,7 +243,7 @@ LISTING = """
 fillpadding border None
 rescale elementwise{lanes=32} None
 fillpadding border None
-convolution listedconvolution{pixels=5, vectors=2, by_rows=true} 0
+convolution listedconvolution{pixels=4, vectors=2, by_rows=true} 0
 elementadd epilogue 0
 convolution depthwiseconvolution{pixels=2} None
 """
