@@ -162,6 +162,12 @@ class Traits:
     multiplicative: ClassVar[bool] = False
     """The result is the product of its operands, element by element (attention)."""
 
+    divides: ClassVar[bool] = False
+    """The result is the first operand divided by the second, element by element (unsuited)."""
+
+    adds_up: ClassVar[bool] = False
+    """Its results are sums of elements of its operand, which grow with their number (unsuited)."""
+
     clamps: ClassVar[bool] = False
     """The result is the operand cut off at `bounds`, and nothing else happens (fuse-activation)."""
 

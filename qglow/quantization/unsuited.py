@@ -6,6 +6,8 @@
 - A constant with rare extremes: all other elements would share a few levels.
 - Indices carried as floats, such as positions: 255 steps cannot tell more of them apart. They come from
   integers, or become integers or answers of comparisons in the end.
+- Sums that a mean divides by a number of elements: they grow with it, so that no range of calibration holds
+  for longer texts or signals. The mean that comes of both may be int8 again.
 - Values of unlike ranges put together, such as boxes of hundreds of pixels and scores up to 1, in what a
   model gives: in the range of all, the smaller ones would have a few levels or none. Where sums of products
   read them together, int8 has one scale for them anyway.
@@ -47,6 +49,7 @@ def keep_unsuited_float(graph: Graph, statistics: Statistics, reasons: FloatReas
     _keep_marks(graph, statistics, reasons)
     _keep_constants(graph, reasons)
     _keep_unlike(graph, statistics, reasons)
+    _keep_sums(graph, reasons)
     _keep_carried_integers(graph, statistics, reasons)
     _keep_coming_integers(graph, reasons)
 
@@ -127,6 +130,24 @@ def _keep_unlike(graph: Graph, statistics: Statistics, reasons: FloatReasons) ->
         for each in (node, *(user for user in behind if user.operator.passes_integers_on)):
             if handles_reals(each):
                 reasons.setdefault(each, why)
+
+
+def _keep_sums(graph: Graph, reasons: FloatReasons) -> None:
+    """Keep light nodes between float sums along axes and what they are divided by, or multiplied with."""
+    growing: set[Value] = set()
+    for node in graph.nodes:
+        if node in reasons:
+            growing.update(node.outputs if node.operator.adds_up else ())
+            continue
+        first = next(_data(node), None)
+        if first not in growing or not node.operator.is_light or not handles_reals(node):
+            continue
+        # A larger result is one in which sums are beside other values, each of which takes time.
+        if node.output.type.size > first.type.size:
+            continue
+        reasons[node] = f"'{first.name}' is a sum, which grows with the number of elements"
+        if not (node.operator.divides or node.operator.multiplicative):
+            growing.update(node.outputs)
 
 
 def _passed_on(node: Node) -> list[Node]:

@@ -305,12 +305,13 @@ def test_the_exported_model_takes_any_shape(
 ) -> None:
     assert quantized.save(tmp_path / "a") == () == embedded.save(tmp_path / "b")
     program = quantized.compile(threads=1)
-    exported = session(tmp_path / "a" / "model.qdq.onnx")
+    # Optimised, since MatMulInteger has sums that saturate on some processors otherwise.
+    exported = session(tmp_path / "a" / "model.qdq.onnx", optimize=True)
     assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
     for batch, length in ((1, 9), (1, 3), (4, 30)):
         x = sample(length, batch)
         np.testing.assert_allclose(exported.run(None, {"x": x})[0], program({"x": x})["z"], atol=1e-4)
-    program, exported = embedded.compile(threads=1), session(tmp_path / "b" / "model.qdq.onnx")
+    program, exported = embedded.compile(threads=1), session(tmp_path / "b" / "model.qdq.onnx", optimize=True)
     for batch, length in ((1, 9), (1, 64), (3, 4)):
         ids = RANDOM.integers(0, 50, size=(batch, length))
         np.testing.assert_allclose(exported.run(None, {"ids": ids})[0], program({"ids": ids})["z"], atol=1e-4)
@@ -367,11 +368,12 @@ def test_an_export_stays_open_within_a_table_of_places(tmp_path: Path) -> None:
     quantized = model.quantize(model.profile([{"x": sample(5)}] * 3), keep_float=["op:Add"])
     exported = session(quantized.qdq_bytes())
     assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    random = np.random.default_rng(9)
     for length in (3, 12):
-        x = sample(length)
+        x = random.normal(size=(1, length, WIDTH)).astype(np.float32)
         found = exported.run(None, {"x": x})[0]
         wanted = session(model.path).run(None, {"x": x})[0]
-        assert np.square(found - wanted).sum() < 1e-3 * np.square(wanted).sum()
+        assert decibels(found, wanted) > 20
 
 
 def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:

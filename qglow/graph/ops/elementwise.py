@@ -139,6 +139,7 @@ class Div(Binary):
     """lhs / rhs."""
 
     name: ClassVar[str] = "Div"
+    divides: ClassVar[bool] = True
     arithmetic: ClassVar[Arithmetic] = Arithmetic(numerics.div, integers.quotient, numerics.div_int8)
 
     lo: float = -math.inf

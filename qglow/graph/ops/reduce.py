@@ -76,6 +76,7 @@ class ReduceSum(Reduction):
     """Sums over `axes`."""
 
     name: ClassVar[str] = "ReduceSum"
+    adds_up: ClassVar[bool] = True
     policy: ClassVar[Policy] = KeepFloat("a sum of many int8 values would lose them in one scale")
     kind: ClassVar[str] = "sum"
     without_effect: ClassVar[float | None] = 0.0
@@ -185,6 +186,7 @@ class CumSum(Operator):
     """Sums of the elements up to each place of `axis`, added one by one; see numerics.reduce.running_sum."""
 
     name: ClassVar[str] = "CumSum"
+    adds_up: ClassVar[bool] = True
     operands: ClassVar[tuple[str, ...]] = ("x",)
     policy: ClassVar[Policy] = KeepFloat("sums of many int8 values would lose them in one scale")
 

@@ -9,10 +9,11 @@ from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.ops.elementwise import Add, Mul, Relu
+from qglow.graph.ops.elementwise import Add, Div, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.logic import Compare
+from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Cast, Concat, Reshape, Transpose
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.choices import Choices
@@ -94,6 +95,19 @@ def test_joined_scores_keep_their_order() -> None:
     result = quantize_with(graph, statistics, 1, Recipe())
     exact, found = (Interpreter(each).run(inputs)["turned"][64:] for each in (graph, result.graph))
     assert float(np.abs(exact - found).max()) < 0.01
+
+
+def test_sums_stay_float_up_to_the_mean_that_is_made_of_them() -> None:
+    b = GraphBuilder("g")
+    x, mask = b.input("x", float_type(1, 64, 8)), b.input("mask", float_type(1, 64, 1))
+    total = b.node(ReduceSum((1,), False), x, name="total")
+    count = b.node(Relu(), b.node(ReduceSum((1,), False), mask, name="count"), name="positive")
+    mean = b.node(Relu(), b.node(Div(), total, count, name="mean"), name="after")
+    shares = b.node(Div(), x, b.node(ReduceSum((1,)), x, name="whole"), name="shares")
+    gated = b.node(Mul(), b.node(Relu(), x, name="own"), count, name="gated")
+    found = kept(b.finish(mean, shares, gated))
+    assert set(found) == {"positive", "mean"}
+    assert found["mean"] == "'total' is a sum, which grows with the number of elements"
 
 
 def test_values_without_statistics_have_no_marks() -> None:
