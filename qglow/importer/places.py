@@ -59,8 +59,12 @@ def import_gather_nd(node: ImportNode) -> None:
     if not node.value(1).is_constant:
         gather_tuples_at(node, batch, depth)
         return
-    index = node.array(1, "the indices")
-    places = np.moveaxis(_in_range(node, index, shape[batch : batch + depth]), -1, 0)
+    index = _in_range(node, node.array(1, "the indices"), shape[batch : batch + depth])
+    if batch == 0 and depth == 1:
+        # Rows, of any sizes along their own axes.
+        node.emit(Gather(axis=0), node.value(0), node.part_constant("rows", index[..., 0]))
+        return
+    places = np.moveaxis(index, -1, 0)
     leading = np.indices(index.shape[:-1], sparse=True)[:batch]
     _pick(node, _numbered(node, shape)[(*leading, *places)])
 

@@ -255,3 +255,17 @@ def test_long_sums_of_places_are_followed_once(twice: bool) -> None:
     program = model(nodes, {"x": (1, "T", 6)}).compile(bounds={"T": 16})
     x = np.random.default_rng(0).normal(size=(1, 5, 6)).astype(np.float32)
     np.testing.assert_array_equal(program({"x": x})["y"], x[:, :1])
+
+
+def test_chosen_rows_are_of_any_size() -> None:
+    """PyTorch's exporter writes `x[[-2]]` along an axis that it turns to the front."""
+    nodes = [
+        node("Transpose", ["x"], ["turned"], perm=[2, 0, 1]),
+        node("GatherND", ["turned", "chosen"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": ("N", "T", 6)}, ["y"], {"chosen": np.array([[-2], [1]])}, opset=17)
+    program = qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    random = np.random.default_rng(3)
+    for batch, count in SIZES:
+        x = random.normal(size=(batch, count, 6)).astype(np.float32)
+        assert np.array_equal(program({"x": x})["y"], x.transpose(2, 0, 1)[[-2, 1]])

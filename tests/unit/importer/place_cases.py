@@ -34,6 +34,7 @@ CASES = [
         CUBE,
         {"i": np.array([[[1]], [[3]], [[-1]]], np.int64)},
     ),
+    Case("gather-nd-rows", node("GatherND", "x", "i"), (13,), CUBE, {"i": np.array([[-1], [0]], np.int64)}),
     Case("gather-nd-whole", node("GatherND", "x", "i"), (13,), CUBE, {"i": np.array([[0, 1, 2]], np.int64)}),
     Case("reverse", node("ReverseSequence", "x", "n"), (10,), CUBE, {"n": ints(1, 3, 2, 0)}),
     Case(
