@@ -121,7 +121,39 @@ def import_scatter_nd(node: ImportNode) -> None:
     node.require(node.kind(2).shape == wanted, f"updates are {node.kind(2)}; shape {list(wanted)} is needed")
     numbers = _numbered(node, shape)
     places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
-    _scatter(node, numbers, numbers[tuple(places)])
+    positions = numbers[tuple(places)]
+    found = _along_axis(positions, numbers) if node.string("reduction", "none") == "none" else None
+    if found is None:
+        _scatter(node, numbers, positions)
+    else:
+        _replace_along(node, *found)
+
+
+def _along_axis(positions: Array, numbers: Array) -> tuple[int, Array] | None:
+    """Find the one axis along which positions are at some places alone, and these; None if there is no such.
+
+    positions: elements of `numbers`, which number those of the data. Exporters write `x[..., :2] = y` as
+    positions of all its elements.
+    """
+    if positions.ndim != numbers.ndim or not positions.size:
+        return None
+    pairs = zip(positions.shape, numbers.shape, strict=True)
+    partial = [axis for axis, (few, many) in enumerate(pairs) if few != many]
+    if len(partial) != 1:
+        return None
+    [axis] = partial
+    first = np.moveaxis(positions, axis, -1).reshape(-1, positions.shape[axis])[0]
+    places = np.unravel_index(first, numbers.shape)[axis]
+    return (axis, places) if np.array_equal(numbers.take(places, axis), positions) else None
+
+
+def _replace_along(node: ImportNode, axis: int, places: Array) -> None:
+    """Replace what is at places along an axis by the updates; other axes may have any size."""
+    count = node.kind().shape[axis]
+    numbers = np.arange(count)
+    numbers[places] = count + np.arange(places.size)
+    both = joined(node, (node.value(0), node.value(2)), "both", axis)
+    node.emit(Gather(axis=axis), both, node.part_constant("places", numbers))
 
 
 def _scatter(node: ImportNode, numbers: Array, places: Array) -> None:

@@ -269,3 +269,47 @@ def test_chosen_rows_are_of_any_size() -> None:
     for batch, count in SIZES:
         x = random.normal(size=(batch, count, 6)).astype(np.float32)
         assert np.array_equal(program({"x": x})["y"], x.transpose(2, 0, 1)[[-2, 1]])
+
+
+def assigned(nodes: list[NodeProto], constants: dict[str, Array]) -> None:
+    """Assert that nodes compute `x[..., [0, 1, 5]] = z` in any size."""
+    inputs: dict[str, tuple[int | str, ...]] = {"x": ("N", "T", 6), "z": ("N", "T", 3)}
+    made = tiny_model(nodes, inputs, ["y"], {**NUMBERS, **constants}, opset=17)
+    program = qglow.load_model(made.SerializeToString()).compile(bounds=BOUNDS)
+    random = np.random.default_rng(4)
+    for batch, count in SIZES:
+        given = {
+            name: random.normal(size=(batch, count, width)).astype(np.float32)
+            for name, width in (("x", 6), ("z", 3))
+        }
+        wanted = given["x"].copy()
+        wanted[..., [0, 1, 5]] = given["z"]
+        assert np.array_equal(program(given)["y"], wanted)
+
+
+def test_replaced_rows_are_of_any_size() -> None:
+    """PyTorch's exporter turns the axis of an assignment to the front."""
+    nodes = [
+        node("Transpose", ["x"], ["turned"], perm=[2, 0, 1]),
+        node("Transpose", ["z"], ["new"], perm=[2, 0, 1]),
+        node("ScatterND", ["turned", "chosen", "new"], ["all"]),
+        node("Transpose", ["all"], ["y"], perm=[1, 2, 0]),
+    ]
+    assigned(nodes, {"chosen": np.array([[0], [1], [-1]])})
+
+
+def test_replaced_columns_are_of_any_size() -> None:
+    """TorchScript's exporter writes the position of every element of an assignment."""
+    nodes = [
+        *sizes("x"),
+        node("Range", ["zero", "t", "one"], ["each"]),
+        node("Shape", ["z"], ["extent"]),
+        node("Reshape", ["every", "firsts"], ["sentence"]),
+        node("Reshape", ["each", "seconds"], ["token"]),
+        *(node("Expand", [name, "extent"], [f"all_{name}"]) for name in ("sentence", "token", "column")),
+        *(node("Unsqueeze", [f"all_{n}", "last"], [f"{n}_index"]) for n in ("sentence", "token", "column")),
+        node("Concat", ["sentence_index", "token_index", "column_index"], ["chosen"], axis=-1),
+        node("ScatterND", ["x", "chosen", "z"], ["y"]),
+    ]
+    shapes = {"firsts": np.array([-1, 1, 1]), "seconds": np.array([1, -1, 1])}
+    assigned(nodes, {**shapes, "column": np.array([[[0, 1, 5]]])})
