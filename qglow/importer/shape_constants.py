@@ -47,7 +47,9 @@ class ShapePart:
         tensors = list(dict.fromkeys(sources.values()))
         made = next((name for name, source in sources.items() if source not in known), None)
         if made is not None:
-            raise UnsupportedError(f"its constant '{made}', which is none of the file's own, depends on sizes")
+            raise UnsupportedError(
+                f"its constant '{made}', which is none of the file's own, depends on sizes"
+            )
         try:
             part = part_of(place, model, (), tensors)
         except UsageError as error:

@@ -139,8 +139,9 @@ def _keep_sums(graph: Graph, reasons: FloatReasons) -> None:
         if node in reasons:
             growing.update(node.outputs if node.operator.adds_up else ())
             continue
-        first = next(_data(node), None)
-        if first not in growing or not node.operator.is_light or not handles_reals(node):
+        first, *others = _data(node) if node.operator.is_light and handles_reals(node) else [None]
+        by_count = node.operator.divides and not growing.isdisjoint(others)
+        if first is None or not (first in growing or (by_count and _is_sum_of_computed(first))):
             continue
         # A larger result is one in which sums are beside other values, each of which takes time.
         if node.output.type.size > first.type.size:
@@ -148,6 +149,14 @@ def _keep_sums(graph: Graph, reasons: FloatReasons) -> None:
         reasons[node] = f"'{first.name}' is a sum, which grows with the number of elements"
         if not (node.operator.divides or node.operator.multiplicative):
             growing.update(node.outputs)
+
+
+def _is_sum_of_computed(value: Value) -> bool:
+    """Whether products of computed values, such as those of a mask with tokens, are added up in it."""
+    node = value.producer
+    while node is not None and node.operator.passes_integers_on and node.inputs[0] is not None:
+        node = node.inputs[0].producer
+    return node is not None and node.operator.sums_products and node.operator.accumulate is None
 
 
 def _passed_on(node: Node) -> list[Node]:

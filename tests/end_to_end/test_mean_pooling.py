@@ -16,8 +16,21 @@ node = helper.make_node
 WORDS, WIDTH, CLASSES = 200, 32, 6
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+MASKED = [
+    node("Unsqueeze", ["real", "last"], ["beside"]),
+    node("Mul", ["embedded", "beside"], ["masked"]),
+    node("ReduceSum", ["masked", "tokens"], ["total"], keepdims=0),
+]
+MULTIPLIED = [
+    node("Unsqueeze", ["real", "tokens"], ["row"]),
+    node("MatMul", ["row", "embedded"], ["one"]),
+    node("Squeeze", ["one", "tokens"], ["total"]),
+]
+"""Nodes that add up the tokens that a mask shows."""
+
+
+@pytest.fixture(params=[MASKED, MULTIPLIED], ids=["masked", "multiplied"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Scores of the mean of embeddings of words [batch, tokens] that a mask counts."""
     random = np.random.default_rng(7)
     constants = {
@@ -31,9 +44,7 @@ def path(tmp_path: Path) -> Path:
     nodes = [
         node("Gather", ["table", "words"], ["embedded"]),
         node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
-        node("Unsqueeze", ["real", "last"], ["beside"]),
-        node("Mul", ["embedded", "beside"], ["masked"]),
-        node("ReduceSum", ["masked", "tokens"], ["total"], keepdims=0),
+        *request.param,
         node("ReduceSum", ["real", "tokens"], ["count"], keepdims=1),
         node("Clip", ["count", "least"], ["present"]),
         node("Div", ["total", "present"], ["mean"]),

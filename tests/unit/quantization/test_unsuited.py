@@ -11,7 +11,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.elementwise import Add, Div, Mul, Relu
 from qglow.graph.ops.functions import Sigmoid
-from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Cast, Concat, Reshape, Transpose
@@ -108,6 +108,18 @@ def test_sums_stay_float_up_to_the_mean_that_is_made_of_them() -> None:
     found = kept(b.finish(mean, shares, gated))
     assert set(found) == {"positive", "mean"}
     assert found["mean"] == "'total' is a sum, which grows with the number of elements"
+
+
+def test_sums_by_products_with_a_mask_stay_float_too() -> None:
+    b = GraphBuilder("g")
+    x, mask = b.input("x", float_type(1, 64, 8)), b.input("mask", float_type(1, 1, 64))
+    count = b.node(ReduceSum((2,)), mask, name="count")
+    total = b.node(MatMul(), mask, x, name="total")
+    mean = b.node(Div(), b.node(Reshape((1, 8)), total), b.node(Reshape((1, 1)), count), name="mean")
+    w = b.constant("w", np.eye(8, dtype=np.float32))
+    norm = b.node(Div(), b.node(Gemm(), mean, w, name="z"), b.node(Reshape((1, 1)), count), name="other")
+    found = kept(b.finish(norm))
+    assert "mean" in found and "other" not in found
 
 
 def test_values_without_statistics_have_no_marks() -> None:
