@@ -170,6 +170,12 @@ def _rotated(
     node: ImportNode, heads: tuple[Value, Value], places: Value, cache: _Cache
 ) -> tuple[Value, Value]:
     """Queries and keys, turned by the angles of their positions."""
+    for index in (COSINES, SINES):
+        count = node.kind(index).shape[0]
+        node.require(
+            count >= cache.total,
+            f"{cache.total} tokens, but '{node.value(index).name}' has {count} positions",
+        )
     positions = _positions(node, places, cache)
     rows = positions.type.shape[0], cache.new
     cos, sin = (

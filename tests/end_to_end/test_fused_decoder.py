@@ -11,8 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import qglow
+from qglow.core.errors import UnsupportedError
 from qglow.instructions.program import Instruction
-from tests.end_to_end.fused_llama import DEPTH, GROUPS, HEADS, LAYERS, WORDS, fused_llama
+from tests.end_to_end.fused_llama import DEPTH, GROUPS, HEADS, LAYERS, LONGEST, WORDS, fused_llama
 from tests.end_to_end.test_decoding import in_onnxruntime
 from tests.unit.importer.tiny import save
 
@@ -39,6 +40,14 @@ def test_a_decoder_goes_on_as_in_onnxruntime(form: str, tmp_path: Path) -> None:
     generator.reset()
     whole = generator.read(TOKENS)
     np.testing.assert_allclose(whole, found, rtol=1e-3, atol=1e-5)
+
+
+def test_a_context_ends_with_the_tables_of_angles(tmp_path: Path) -> None:
+    """Positions behind them would have angles of others; onnxruntime refuses such calls."""
+    model = qglow.load_model(save(fused_llama(), tmp_path))
+    with pytest.raises(UnsupportedError, match="give a smaller `context`"):
+        qglow.load_generator(model, context=LONGEST + 8, piece=8)
+    assert qglow.load_generator(model, context=LONGEST, piece=8).read(TOKENS).size
 
 
 @pytest.mark.parametrize("sinks", [True, False])
