@@ -22,7 +22,7 @@ from qglow.core.model_place import ModelPlace, file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.generation import Generator, Roles, find_roles, like_named
-from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, measure_decoding
+from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, SingleDecoder, measure_decoding
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
 from qglow.report.encoded_decoding import (
     EncodedDecoder,
@@ -50,12 +50,12 @@ def bench_decoding(
 
     Each program reads `prefill` tokens and then `decode` others one by one, `texts` times. A quantized model
     is measured beside its float one; onnxruntime runs the model's own file, and reads the first tokens in one
-    call, with its cache in float. OpenVINO does the same with `openvino`, and llama.cpp with the file `gguf`,
-    whose vocabulary must be the model's and whose weights are as that file has them; both keep their caches
-    in float32. Where OpenVINO refuses the file, as it does one with MatMulNBits, the result says so and has
-    the others. states, `cache`: as for `load_generator`. Raises what that does, UsageError for a model
-    without a cache and where a program is asked for that is not installed, and ModelError or InputFileError
-    where onnxruntime or llama.cpp refuses its file.
+    call, or one by one where the file fixes that, with its cache in float. OpenVINO does the same with
+    `openvino`, and llama.cpp with the file `gguf`, whose vocabulary must be the model's and whose weights are
+    as that file has them; both keep their caches in float32. Where OpenVINO refuses the file, as it does one
+    with MatMulNBits, the result says so and has the others. states, `cache`: as for `load_generator`. Raises
+    what that does, UsageError for a model without a cache and where a program is asked for that is not
+    installed, and ModelError or InputFileError where onnxruntime or llama.cpp refuses its file.
 
     encoder, first: of a decoder with an encoder, as for `load_generator`. The encoder reads the `prefill`
     tokens, which takes the time of the first token too; onnxruntime computes that by the form without a
@@ -74,10 +74,11 @@ def bench_decoding(
             f"input '{roles.source[0]}' is of what an encoder gives: name that model as `encoder`",
             field="encoder",
         )
-    if not roles.states or roles.new is None:
+    if not roles.states or (roles.new is None and roles.past is None):
         raise UsageError("the model has no cache, inputs and outputs of keys and values, to decode with")
     # An answer begins with a token that is none of the others; programs hold at least so many before one.
-    context = max(prefill + decode, LEAST_PIECE) if source is None else max(decode, LEAST_PIECE) + 1
+    least = LEAST_PIECE if source is None and not roles.takes_one else LEAST_PIECE + 1
+    context = max(prefill + decode if source is None else decode + 1, least)
     made: list[Generator] = []
 
     def feeds(
@@ -103,6 +104,9 @@ def bench_decoding(
         )
         return made[-1] if beside is None else EncodedDecoder(made[-1])
 
+    def rival(decoder: Decoder) -> Decoder:
+        return SingleDecoder(decoder) if roles.takes_one else decoder
+
     programs: dict[str, Callable[[], Decoder]] = {"qglow": lambda: ready(model, source)}
     place = _place(model)
     original = float_model(model._parts) if isinstance(model, QuantizedModel) else None
@@ -115,15 +119,19 @@ def bench_decoding(
             ),
         }
     if source is None:
-        programs["onnxruntime"] = lambda: OnnxruntimeDecoder(
-            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
+        programs["onnxruntime"] = lambda: rival(
+            OnnxruntimeDecoder(
+                file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
+            )
         )
     else:
         programs["onnxruntime"] = partial(_onnxruntime_beside, source, place, roles, chosen, made, threads)
     if options["openvino"]:
         installed_openvino()
-        programs["OpenVINO"] = lambda: OpenvinoDecoder(
-            file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
+        programs["OpenVINO"] = lambda: rival(
+            OpenvinoDecoder(
+                file_or_bytes(place), _of_file(made[0].states, roles), made[0].scores, feeds, threads
+            )
         )
     gguf = options["gguf"]
     if gguf is not None:

@@ -55,12 +55,12 @@ def load_generator(
     """Compile a causal language model, float or int8, to generate tokens with it.
 
     The model reads tokens [1, n], and perhaps a mask and positions of them, and gives scores
-    [1, n, vocabulary], or [1, 1, vocabulary] of the last token. Inputs past... with outputs present... of a
-    like name, or that are the input followed by new places, are its cache of keys and values, which the
-    program keeps; `states` pairs others. A model without a cache sees all tokens for each new one. With a
-    `cache` of "int8" each token's keys and values of a head become int8 with a scale. A program that
-    `save_generator` wrote, from `load`, is compiled already: its context and its piece are the most that
-    there are, and `cache`, `isa` and `threads` are its own.
+    [1, n, vocabulary], or [1, 1, vocabulary] of the last token; with a cache a file may fix n to 1.
+    Inputs past... with outputs present... of a like name, or that are the input followed by new places, are
+    its cache of keys and values, which the program keeps; `states` pairs others. A model without a cache
+    sees all tokens for each new one. With a `cache` of "int8" each token's keys and values of a head become
+    int8 with a scale. A program that `save_generator` wrote, from `load`, is compiled already: its context
+    and its piece are the most that there are, and `cache`, `isa` and `threads` are its own.
 
     The decoder of a model with an encoder has inputs "encoder..." or "cross..." besides. `encoder` reads a
     source (`Generator.begin`), a text of at most `source` tokens or other data. `first` is the decoder's form
@@ -82,13 +82,9 @@ def load_generator(
         decoder = in_own_integers(decoder)
     roles = find_roles(decoder.dimensions)
     _check_source(roles, encoder is not None, first is not None)
-    if encoder is not None and context == LEAST_PIECE:
-        # The cache before the last token is a place shorter, and its bound at least LEAST_PIECE too.
-        raise UsageError(
-            f"context is {context}, it must be at least {LEAST_PIECE + 1} with an encoder", field="context"
-        )
+    # A form for one token may be wrong for more, with an encoder.
+    piece = _piece_of(roles, context, piece, "with an encoder" if encoder is not None else "")
     source = None if encoder is None else compiled_encoder(encoder, options["source"], run)
-    piece = piece if source is None else 1  # a form for one token may be wrong for more
     bounds = roles.bounds(context, piece, 1 if source is None else source.places)
     executable: Executable
     if bounds:
@@ -131,6 +127,7 @@ def save_generator(
             f"input '{roles.source[0]}' is of a source: decoders with an encoder are compiled when they "
             "are loaded"
         )
+    piece = _piece_of(roles, context, piece)
     bounds = roles.bounds(context, piece)
     if not bounds:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens: compile the model as it is")
@@ -152,7 +149,7 @@ def _check_source(roles: Roles, has_encoder: bool, has_first: bool) -> None:
         raise UsageError(
             "no input of the model is of what an encoder gives (encoder..., cross...): it takes no encoder"
         )
-    if has_encoder and roles.new is None:
+    if has_encoder and roles.new is None and roles.past is None:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens, which takes no encoder")
 
 
@@ -162,6 +159,22 @@ def _checked(context: int, piece: int) -> tuple[int, int]:
         if number < LEAST_PIECE:
             raise UsageError(f"{name} is {number}, it must be at least {LEAST_PIECE}", field=name)
     return context, min(piece, context)
+
+
+def _piece_of(roles: Roles, context: int, piece: int, single: str = "") -> int:
+    """The piece, or one token where the file fixes that, or for the reason `single`.
+
+    Raises UsageError for a context that is too small for calls of one token.
+    """
+    reason = single or ("where the file fixes one token a call" if roles.takes_one else "")
+    if not reason:
+        return piece
+    if context == LEAST_PIECE:
+        # The cache before the last token is a place shorter, and its bound at least LEAST_PIECE too.
+        raise UsageError(
+            f"context is {context}, it must be at least {LEAST_PIECE + 1} {reason}", field="context"
+        )
+    return 1
 
 
 @contextmanager
@@ -230,11 +243,11 @@ def _generator_of(
     roles = find_roles({name: sizes for name, sizes in declared.items() if not is_scales(name, declared)})
     if int8 and not any(is_scales(name, declared) for name in declared):
         raise UsageError("cache is int8, but the program was compiled with another one", field="cache")
-    if roles.new is None:
+    if roles.new is None and roles.past is None:
         raise UsageError(f"the program takes one number of '{roles.tokens}' alone")
-    piece = bounds[roles.new][-1]
+    piece = 1 if roles.new is None else bounds[roles.new][-1]
     most = piece if roles.past is None else bounds[roles.past][-1]
-    if _is_limited(program, roles, piece):
+    if roles.takes_one or _is_limited(program, roles, piece):
         most += 1  # tokens before the last one of the context
     return _generator(program, roles, states, min(context, most), piece)
 

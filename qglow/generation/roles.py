@@ -53,8 +53,10 @@ class Roles:
     mask: 1 for every token, those in the cache too. kinds: zeros. states: inputs that keep an output for the
     next call. new, past: dimensions of the tokens of a call, and of those in the cache; None where the file
     fixes them, or has no cache. total: dimension of the mask, where it is one of its own. length: tokens of a
-    call, where the file fixes them. source: inputs that an encoder's text or sound decides, which stay the
+    text, where the file fixes them. source: inputs that an encoder's text or sound decides, which stay the
     same for all tokens. places: dimension of the source's places. row: positions of one axis, [tokens].
+
+    With `past` alone, without `new`, every call reads one token.
     """
 
     tokens: str
@@ -70,24 +72,30 @@ class Roles:
     places: str | None = None
     row: str | None = None
 
+    @property
+    def takes_one(self) -> bool:
+        """Whether the file fixes one token a call, beside a cache."""
+        return self.new is None and self.past is not None
+
     def bounds(self, context: int, piece: int, source: int = 1) -> dict[str, int | tuple[int, ...] | str]:
         """Bounds for `context` tokens, of which a call takes at most `piece`, or all without a cache.
 
         source: the most places of a source.
         """
-        if self.new is None:
-            return {}
         result: dict[str, int | tuple[int, ...] | str] = {}
-        if self.places is not None:
+        if self.places is not None and (self.new is not None or self.past is not None):
             result[self.places] = source
         if self.past is None:
-            return {**result, self.new: ascending_bounds(context, 32)}
-        few = (1, FEW, piece) if self.scored(piece) < piece else (1, piece)
+            return result if self.new is None else {**result, self.new: ascending_bounds(context, 32)}
+        if self.new is None:
+            piece = 1
+        else:
+            few = (1, FEW, piece) if self.scored(piece) < piece else (1, piece)
+            result[self.new] = few if piece > 1 else 1
         # A call of one token has at most the others of the context before it, and tables may end there.
-        result |= {self.new: few if piece > 1 else 1}
-        result |= {self.past: ascending_bounds(context if piece > 1 else context - 1, 256)}
+        result[self.past] = ascending_bounds(context if piece > 1 else context - 1, 256)
         if self.total is not None:
-            result[self.total] = f"{self.past} + {self.new}"
+            result[self.total] = f"{self.past} + {self.new or 1}"
         return result
 
     def scored(self, piece: int) -> int:
@@ -121,7 +129,8 @@ class Roles:
 def find_roles(inputs: Dimensions) -> Roles:
     """Roles of the inputs of these dimensions; those that no other role fits are states.
 
-    Raises UsageError where there are no tokens, or no names for sizes that a cache needs.
+    Raises UsageError where there are no tokens, and beside a cache for a number of tokens that has no name
+    and is not one.
     """
     source = tuple(name for name in inputs if _SOURCE.search(name))
     left = {name: sizes for name, sizes in inputs.items() if name not in source}
@@ -132,8 +141,12 @@ def find_roles(inputs: Dimensions) -> Roles:
     length = (inputs[tokens] or (None, None))[-1]
     row = _take(left, _POSITIONS, (length,)) if length is not None else None
     past = _past(inputs, list(left))
-    if past is not None and not isinstance(length, str):
+    if past is not None and length is None:
         raise UsageError(f"the number of tokens of input '{tokens}' has no name in the file, beside a cache")
+    if past is not None and isinstance(length, int) and length != 1:
+        raise UsageError(
+            f"input '{tokens}' has {length} tokens in the file, beside a cache: a fixed number must be 1"
+        )
     sums = [d for d in (inputs[mask] or ())[1:] if isinstance(d, str)] if mask is not None else []
     total = next((d for d in sums if d not in (length, past) and "+" not in d), None)
     return Roles(
@@ -145,7 +158,7 @@ def find_roles(inputs: Dimensions) -> Roles:
         length if isinstance(length, str) else None,
         past,
         total,
-        length if isinstance(length, int) else None,
+        length if isinstance(length, int) and past is None else None,
         source,
         _past(inputs, source),
         row,

@@ -32,7 +32,7 @@ def with_sizes(
 
 
 def with_text_sizes(model: UndecidedModel) -> LoadedModel:
-    """The model for a text of `TOKENS` tokens, half of them in the cache if it has one.
+    """The model for a text of `TOKENS` tokens, half of them or all others in the cache if it has one.
 
     Raises the model's own refusal where it reads no tokens or takes no such text, UndecidedError where values
     decide too.
@@ -59,8 +59,8 @@ def text_shapes(roles: Roles, declared: Dimensions, given: Mapping[str, Shape], 
     for name, shape in given.items():
         named = zip(declared[name] or (), shape, strict=False)
         sizes |= {dimension: size for dimension, size in named if isinstance(dimension, str)}
-    if roles.total is not None and roles.past is not None and roles.new is not None:
-        sizes.setdefault(roles.total, sizes[roles.past] + sizes[roles.new])
+    if roles.total is not None and roles.past is not None:
+        sizes.setdefault(roles.total, sizes[roles.past] + (sizes[roles.new] if roles.new else 1))
     firsts = {dimensions[0] for dimensions in declared.values() if dimensions}
     return {
         name: given[name]
@@ -84,7 +84,9 @@ def _roles(reason: Exception | None) -> Roles | None:
 
 def _numbers(roles: Roles) -> tuple[int, ...]:
     """Numbers of new tokens to try: half of all, and one, beside which masks count all others."""
-    return (TOKENS,) if roles.past is None else (TOKENS // 2, 1)
+    if roles.past is None:
+        return (TOKENS,)
+    return (1,) if roles.takes_one else (TOKENS // 2, 1)
 
 
 def _sizes(roles: Roles, new: int) -> dict[str, int]:

@@ -101,6 +101,24 @@ class OnnxruntimeDecoder:
         return np.asarray(found[self._scores].numpy()[0, -1])
 
 
+class SingleDecoder:
+    """A language model that reads one token a call, as its file fixes it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self._decoder.reset()
+
+    def read(self, tokens: Sequence[int]) -> Array:
+        """Scores of the token behind these, which are read one by one."""
+        *before, last = tokens
+        for token in before:
+            self._decoder.read([token])
+        return self._decoder.read([last])
+
+
 def onnxruntime_value(array: Array) -> Any:
     """An array as onnxruntime holds it."""
     import onnxruntime

@@ -37,9 +37,9 @@ def decoder_model() -> onnx.ModelProto:
     return _model(_first_nodes(), inputs, _results(True))
 
 
-def decoder_with_past_model() -> onnx.ModelProto:
-    """The form for further tokens, which reads keys and values."""
-    return _model(_next_nodes(), [*_given(), *_past()], _results(False))
+def decoder_with_past_model(new: int | str = "new") -> onnx.ModelProto:
+    """The form for further tokens, which reads keys and values; some exporters fix one token a call."""
+    return _model(_next_nodes(), [*_given(new), *_past()], _results(False))
 
 
 def decoder_model_merged() -> onnx.ModelProto:
@@ -64,10 +64,10 @@ def source(length: int, seed: int = 0) -> dict[str, Array]:
 _PRESENT = [name.replace("past_key_values", "present") for name in (*OWN, *CROSS)]
 
 
-def _given() -> list[ValueInfoProto]:
+def _given(new: int | str = "new") -> list[ValueInfoProto]:
     return [
         _value("encoder_attention_mask", [1, "places"], TensorProto.INT64),
-        _value("input_ids", [1, "new"], TensorProto.INT64),
+        _value("input_ids", [1, new], TensorProto.INT64),
     ]
 
 

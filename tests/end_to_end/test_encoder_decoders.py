@@ -28,18 +28,23 @@ from tests.unit.importer.tiny import save, session
 
 Capture = pytest.CaptureFixture[str]
 START, COUNT = [2, 7], 10
+ONE = "one/decoder_with_past_model"
+FORMS = ["decoder_model_merged", "decoder_with_past_model", ONE]
 SIZES: Any = {"context": 32, "source": 24, "threads": 1}
 ARGUMENTS = ["--context", "32", "--source", "24", "--count", str(COUNT), "--no-times"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as exporters write it."""
+    """A folder as exporters write it, and one whose decoder with a cache has one token a call."""
     path = tmp_path_factory.mktemp("export")
     forms = (made.decoder_model, made.decoder_with_past_model, made.decoder_model_merged)
     for form in forms:
         save(form(), path, f"{form.__name__}.onnx")
     save(made.encoder(), path, "encoder_model.onnx")
+    (path / "one").mkdir()
+    save(made.decoder_with_past_model(1), path, f"{ONE}.onnx")
+    save(made.decoder_model(), path, "one/decoder_model.onnx")
     return path
 
 
@@ -59,13 +64,14 @@ def expected(length: int, seed: int = 0) -> list[int]:
 
 
 def loaded(folder: Path, form: str, **options: Any) -> qglow.Generator:
-    first = qglow.load_model(folder / "decoder_model.onnx") if form == "decoder_with_past_model" else None
+    has_past = form.endswith("decoder_with_past_model")
+    first = qglow.load_model(folder / "decoder_model.onnx") if has_past else None
     encoder = qglow.load_model(folder / "encoder_model.onnx")
     model = qglow.load_model(folder / f"{form}.onnx")
     return qglow.load_generator(model, encoder=encoder, first=first, **{**SIZES, **options})
 
 
-@pytest.mark.parametrize("form", ["decoder_model_merged", "decoder_with_past_model", "decoder_model"])
+@pytest.mark.parametrize("form", [*FORMS, "decoder_model"])
 def test_all_forms_give_the_tokens_of_the_whole_answer(form: str, folder: Path) -> None:
     generator = loaded(folder, form)
     assert generator.has_cache == (form != "decoder_model")
@@ -190,7 +196,7 @@ def test_merged_decoders_are_timed_beside_onnxruntime(folder: Path, tmp_path: Pa
         qglow.bench_decoding(qglow.load_model(folder / "decoder_model_merged.onnx"))
 
 
-@pytest.mark.parametrize("form", ["decoder_model_merged", "decoder_with_past_model"])
+@pytest.mark.parametrize("form", FORMS)
 def test_rivals_with_an_encoder_compute_the_same(form: str, folder: Path) -> None:
     """The first tokens are the source's, and give scores behind the token that an answer begins with."""
     generator = loaded(folder, form)
@@ -213,7 +219,7 @@ def test_rivals_with_an_encoder_compute_the_same(form: str, folder: Path) -> Non
             np.testing.assert_allclose(own.read(part), rival.read(part), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["decoder_model_merged", "decoder_with_past_model"])
+@pytest.mark.parametrize("form", FORMS)
 def test_decoders_with_an_encoder_are_timed_beside_onnxruntime(
     form: str, folder: Path, capsys: Capture
 ) -> None:
@@ -277,6 +283,32 @@ def sound_encoder() -> qglow.Model:
     )
 
 
+@pytest.mark.parametrize("option", ["--dynamic", "--weights=int4"])
+def test_a_form_of_one_token_a_call_is_quantized_without_sizes(
+    option: str, folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    encoder, first = (qglow.load_model(folder / f"{name}_model.onnx") for name in ("encoder", "decoder"))
+    found = {}
+    for form in ("decoder_with_past_model", ONE):
+        out = tmp_path / form
+        assert main(["quantize", str(folder / f"{form}.onnx"), option, "-o", str(out)]) == 0
+        quantized = qglow.load_quantized(out)
+        generator = qglow.load_generator(quantized, encoder=encoder, first=first, **SIZES)
+        generator.begin(made.source(11))
+        found[form] = generator.read(START)
+    assert found[ONE].tobytes() == found["decoder_with_past_model"].tobytes()
+    real = loaded(folder, ONE)
+    real.begin(made.source(11))
+    wanted = real.read(START)
+    assert 0 < np.abs(wanted - found[ONE]).max() < 0.2 * np.abs(wanted).max()
+    capsys.readouterr()
+    tokens = ",".join(map(str, made.source(11)["input_ids"][0]))
+    given = ["--encoder", str(folder / "encoder_model.onnx"), "--start", "2,7", *ARGUMENTS]
+    given += ["--first", str(folder / "decoder_model.onnx")]
+    assert main(["generate", str(tmp_path / ONE), "--tokens", tokens, *given]) == 0
+    assert len(capsys.readouterr().out.split(",")) == COUNT
+
+
 def test_what_is_missing_is_named(folder: Path) -> None:
     encoder = qglow.load_model(folder / "encoder_model.onnx")
     model = qglow.load_model(folder / "decoder_with_past_model.onnx")
@@ -288,8 +320,19 @@ def test_what_is_missing_is_named(folder: Path) -> None:
         loaded(folder, "decoder_model_merged", context=8)
     with pytest.raises(UsageError, match="takes no encoder"):
         qglow.load_generator(encoder, encoder=encoder, **SIZES)
+    two = qglow.load_model(save(made.decoder_with_past_model(2), folder, "two.onnx"))
+    with pytest.raises(UsageError, match="'input_ids' has 2 tokens in the file, beside a cache"):
+        qglow.load_generator(two, encoder=encoder, **SIZES)
     with pytest.raises(UsageError, match="gives nothing for input"):
         qglow.load_generator(model, encoder=encoder, first=model, **SIZES)
+
+
+def test_a_form_of_one_token_a_call_answers_the_command(folder: Path, capsys: Capture) -> None:
+    """It lies beside the form of the first token, and nothing else is named."""
+    tokens = ",".join(map(str, made.source(6)["input_ids"][0]))
+    given = ["--encoder", str(folder / "encoder_model.onnx"), "--start", "2,7", *ARGUMENTS]
+    assert main(["generate", str(folder / f"{ONE}.onnx"), "--tokens", tokens, *given]) == 0
+    assert capsys.readouterr().out == ",".join(map(str, expected(6))) + "\n"
 
 
 @pytest.fixture(scope="module")

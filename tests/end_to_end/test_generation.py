@@ -16,7 +16,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import qglow
 from qglow.cli.main import main
-from qglow.core.errors import DataError, InputFileError, QglowError, UsageError
+from qglow.core.errors import DataError, InputFileError, QglowError, UnsupportedError, UsageError
 from qglow.generation.roles import Roles, find_roles
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
@@ -43,6 +43,15 @@ def without_cache(length: int | str) -> onnx.ModelProto:
     del graph.input[:], graph.output[:]
     graph.input.extend(inputs)
     graph.output.extend(outputs)
+    return model
+
+
+def of_one_token(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The decoder as a file that fixes one token a call."""
+    for value in model.graph.input:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param == "new":
+                dimension.dim_value = 1
     return model
 
 
@@ -85,6 +94,43 @@ def test_positions_and_a_mask_are_given(tmp_path: Path) -> None:
     generator.reset()
     (wanted,) = session(decoder()).run(["logits"], dict(without_past(np.array([BEGIN]))))
     np.testing.assert_allclose(generator.read(BEGIN), wanted[0, -1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_prompt_is_read_token_by_token_where_the_file_fixes_one(given: bool, tmp_path: Path) -> None:
+    """Some exporters write the form with a cache for one token a call; its total has a name of its own."""
+    opened = qglow.load_model(save(decoder(given), tmp_path, "open.onnx"))
+    model = qglow.load_model(save(of_one_token(decoder(given)), tmp_path, "one.onnx"))
+    open_one = qglow.load_generator(opened, context=LONGEST, piece=8)
+    generators = [qglow.load_generator(model, context=LONGEST)]
+    if given:
+        qglow.save_generator(model, tmp_path / "one.qglow", context=LONGEST)
+        generators.append(qglow.load_generator(qglow.load(tmp_path / "one.qglow"), context=4096))
+    else:  # positions are no input: each size has a constant of its own
+        with pytest.raises(UnsupportedError, match="imported anew for each size"):
+            qglow.save_generator(model, tmp_path / "one.qglow", context=LONGEST)
+    running = session(of_one_token(decoder()))
+    kept = {name: array for name, array in without_past(tokens(1)).items() if name in STATES}
+    for token in BEGIN:
+        logits, *present = running.run(["logits", *STATES.values()], {"tokens": np.array([[token]]), **kept})
+        kept = dict(zip(STATES, present, strict=True))
+    whole = open_one.read(BEGIN)
+    for generator in generators:
+        scores = generator.read(BEGIN)
+        np.testing.assert_allclose(scores, logits[0, -1], rtol=1e-4, atol=1e-4)
+        assert scores.tobytes() == whole.tobytes()
+        generator.reset()
+        assert list(generator.generate(BEGIN, COUNT)) == expected()
+        generator.reset()
+        generator.read([1] * LONGEST)
+        with pytest.raises(DataError, match="65 tokens are more than the context of 64"):
+            generator.read([1])
+    small = qglow.load_generator(model, context=32, cache="int8")
+    assert len(list(small.generate(BEGIN, COUNT))) == COUNT
+    with pytest.raises(UsageError, match="at least 9 where the file fixes one token a call"):
+        qglow.save_generator(model, tmp_path / "x.qglow", context=8)
+    measured = qglow.bench_decoding(model, prefill=4, decode=2, texts=1, threads=1)
+    assert list(measured.speeds) == ["qglow", "onnxruntime"]
 
 
 """Names of the cache, as exporters write them."""
@@ -341,6 +387,10 @@ ROLES: Mapping[str, tuple[dict[str, list[int | str]], Roles]] = {
         Roles("tokens", "mask", None, "token_type_ids", ("past_0",), "s", "p", "total_len"),
     ),
     "fixed": ({"tokens": ["N", 128]}, Roles("tokens", length=128)),
+    "one token a call": (
+        {"input_ids": ["n", 1], "attention_mask": ["n", "total"], "cache_position": [1], "past": [1, "p", 8]},
+        Roles("input_ids", "attention_mask", None, None, ("past",), None, "p", "total", row="cache_position"),
+    ),
     "positions of one axis": (
         {"input_ids": ["batch", "new"], "cache_position": ["new"], "past_positions": [1, 4, "past", 16]},
         Roles("input_ids", states=("past_positions",), new="new", past="past", row="cache_position"),
@@ -367,6 +417,13 @@ def test_bounds_follow_from_roles() -> None:
         "total_len": "p + s",
     }
     assert find_roles(ROLES["fixed"][0]).bounds(512, 64) == {}
+    assert find_roles(ROLES["one token a call"][0]).bounds(257, 64) == {"p": (256,), "total": "p + 1"}
+
+
+@pytest.mark.parametrize(("length", "message"), [(None, "has no name in the file"), (4, "has 4 tokens")])
+def test_other_numbers_of_tokens_beside_a_cache_are_refused(length: int | None, message: str) -> None:
+    with pytest.raises(UsageError, match=f"'input_ids' {message}"):
+        find_roles({"input_ids": [1, length], "past": [1, 4, "p", 8]})
 
 
 @pytest.fixture
