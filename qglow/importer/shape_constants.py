@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from onnx import ModelProto, TensorProto
@@ -11,13 +11,14 @@ from onnx import ModelProto, TensorProto
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
-from qglow.core.types import Given, Shape
+from qglow.core.types import Array, Given, Shape
 from qglow.graph.graph import Graph
 from qglow.importer.branches import with_values_bound
 from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file
 from qglow.importer.operands import tensor_of
+from qglow.importer.tensors import to_array
 
 
 def missing_tensors(place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> list[str]:
@@ -63,6 +64,12 @@ class ShapePart:
         self._place = place
         self._content = part.SerializeToString(deterministic=True)
         self._opset = model.opset
+
+    def tables(self, width: int) -> Iterator[Array]:
+        """Constants of two axes that it computes from, whose rows have so many elements."""
+        for tensor in ModelProto.FromString(self._content).graph.initializer:
+            if len(tensor.dims) == 2 and tensor.dims[1] == width:
+                yield to_array(tensor, None, halves=True)
 
     def graph(self, shapes: Mapping[str, Shape]) -> Graph:
         """The graph for these shapes of the model's inputs. Raises what `import_model` does."""

@@ -30,7 +30,8 @@ class ShapeConstants:
     """Constants for the sizes of a call, the very ones that the import of a model of that size has.
 
     Where all sizes that were tried show parts of one larger constant, which begin at a dimension or end where
-    it does, others are cut out of it; the rest is imported anew for each size.
+    it does, others are cut out of it, and rows out of tables of the file; the rest is imported anew for each
+    size.
     """
 
     def __init__(
@@ -145,16 +146,40 @@ class ShapeConstants:
         tables = list(self._tables(bounds))
         found = {}
         for name in self._imported:
-            parts = (
-                part
-                for table in tables
-                for part in _table_parts(table[name], self._constants[name].counts, bounds)
-                if all(part.shows(arrays[name], sizes) for sizes, arrays in tried)
+            counts = self._constants[name].counts
+            parts = itertools.chain(
+                *(_table_parts(table[name], counts, bounds) for table in tables),
+                self._rows(name, tried, open_ones),
             )
-            part = next(parts, None)
+            shown = (part for part in parts if all(part.shows(arrays[name], at) for at, arrays in tried))
+            part = next(shown, None)
             if part is not None:
                 found[name] = part
         return found
+
+    def _rows(
+        self, name: str, tried: Sequence[tuple[Sizes, dict[str, Array]]], open_ones: Sequence[str]
+    ) -> Iterator[TablePart]:
+        """Rows of tables of the file, at places that follow a dimension, for a constant of one row.
+
+        Where a call reads one token, the constants of no size show more of a table than the row of its place.
+        """
+        sizes, arrays = tried[0]
+        row, counts = arrays[name], self._constants[name].counts
+        if (
+            self._part is None
+            or row.ndim < 2
+            or row.size != row.shape[-1]
+            or not all(c.is_constant for c in counts)
+        ):
+            return
+        for stored in self._part.tables(row.size):
+            table = self._as_read(name, stored)
+            for place in np.flatnonzero((table == row.reshape(-1)).all(axis=1)):
+                for open_one in (one for one in open_ones if place >= sizes[one]):
+                    start = Count(((open_one, 1),), int(place) - sizes[open_one])
+                    starts = [Count()] * (len(counts) - 2) + [start, Count()]
+                    yield TablePart(table.reshape((1,) * (len(counts) - 2) + table.shape), starts, counts)
 
     def _imported_at_least(self, sizes: Sizes, bounds: Sizes) -> tuple[Sizes, dict[str, Array]]:
         """Sizes and their constants, imported for larger ones where the model does not take these.
