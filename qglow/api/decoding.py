@@ -74,7 +74,7 @@ def bench_decoding(
             f"input '{roles.source[0]}' is of what an encoder gives: name that model as `encoder`",
             field="encoder",
         )
-    if not roles.states or (roles.new is None and roles.past is None):
+    if not roles.states or roles.is_fixed:
         raise UsageError("the model has no cache, inputs and outputs of keys and values, to decode with")
     # An answer begins with a token that is none of the others; programs hold at least so many before one.
     least = LEAST_PIECE if source is None and not roles.takes_one else LEAST_PIECE + 1

@@ -149,7 +149,7 @@ def _check_source(roles: Roles, has_encoder: bool, has_first: bool) -> None:
         raise UsageError(
             "no input of the model is of what an encoder gives (encoder..., cross...): it takes no encoder"
         )
-    if has_encoder and roles.new is None and roles.past is None:
+    if has_encoder and roles.is_fixed:
         raise UsageError(f"input '{roles.tokens}' has a fixed number of tokens, which takes no encoder")
 
 
@@ -243,7 +243,7 @@ def _generator_of(
     roles = find_roles({name: sizes for name, sizes in declared.items() if not is_scales(name, declared)})
     if int8 and not any(is_scales(name, declared) for name in declared):
         raise UsageError("cache is int8, but the program was compiled with another one", field="cache")
-    if roles.new is None and roles.past is None:
+    if roles.is_fixed:
         raise UsageError(f"the program takes one number of '{roles.tokens}' alone")
     piece = 1 if roles.new is None else bounds[roles.new][-1]
     most = piece if roles.past is None else bounds[roles.past][-1]

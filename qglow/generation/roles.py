@@ -73,6 +73,11 @@ class Roles:
     row: str | None = None
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether the file fixes the number of tokens of a text, and has no cache."""
+        return self.new is None and self.past is None
+
+    @property
     def takes_one(self) -> bool:
         """Whether the file fixes one token a call, beside a cache."""
         return self.new is None and self.past is not None
@@ -83,7 +88,7 @@ class Roles:
         source: the most places of a source.
         """
         result: dict[str, int | tuple[int, ...] | str] = {}
-        if self.places is not None and (self.new is not None or self.past is not None):
+        if self.places is not None and not self.is_fixed:
             result[self.places] = source
         if self.past is None:
             return result if self.new is None else {**result, self.new: ascending_bounds(context, 32)}

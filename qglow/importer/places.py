@@ -59,12 +59,8 @@ def import_gather_nd(node: ImportNode) -> None:
     if not node.value(1).is_constant:
         gather_tuples_at(node, batch, depth)
         return
-    index = _in_range(node, node.array(1, "the indices"), shape[batch : batch + depth])
-    if batch == 0 and depth == 1:
-        # Rows, of any sizes along their own axes.
-        node.emit(Gather(axis=0), node.value(0), node.part_constant("rows", index[..., 0]))
-        return
-    places = np.moveaxis(index, -1, 0)
+    index = node.array(1, "the indices")
+    places = np.moveaxis(_in_range(node, index, shape[batch : batch + depth]), -1, 0)
     leading = np.indices(index.shape[:-1], sparse=True)[:batch]
     _pick(node, _numbered(node, shape)[(*leading, *places)])
 
@@ -122,29 +118,29 @@ def import_scatter_nd(node: ImportNode) -> None:
     numbers = _numbered(node, shape)
     places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
     positions = numbers[tuple(places)]
-    found = _along_axis(positions, numbers) if node.string("reduction", "none") == "none" else None
+    is_partial = positions.size < numbers.size and node.string("reduction", "none") == "none"
+    found = _along_axis(positions, shape) if is_partial else None
     if found is None:
         _scatter(node, numbers, positions)
     else:
         _replace_along(node, *found)
 
 
-def _along_axis(positions: Array, numbers: Array) -> tuple[int, Array] | None:
+def _along_axis(positions: Array, shape: Shape) -> tuple[int, Array] | None:
     """Find the one axis along which positions are at some places alone, and these; None if there is no such.
 
-    positions: elements of `numbers`, which number those of the data. Exporters write `x[..., :2] = y` as
-    positions of all its elements.
+    positions: of elements of data of a shape. Exporters write `x[..., :2] = y` as those of all its elements.
     """
-    if positions.ndim != numbers.ndim or not positions.size:
+    if positions.ndim != len(shape) or not positions.size:
         return None
-    pairs = zip(positions.shape, numbers.shape, strict=True)
-    partial = [axis for axis, (few, many) in enumerate(pairs) if few != many]
-    if len(partial) != 1:
-        return None
-    [axis] = partial
-    first = np.moveaxis(positions, axis, -1).reshape(-1, positions.shape[axis])[0]
-    places = np.unravel_index(first, numbers.shape)[axis]
-    return (axis, places) if np.array_equal(numbers.take(places, axis), positions) else None
+    partial = [axis for axis, few in enumerate(positions.shape) if few != shape[axis]]
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    for axis in partial or range(len(shape)) if len(partial) < 2 else ():
+        first = np.moveaxis(positions, axis, -1).reshape(-1, positions.shape[axis])[0]
+        places = np.unravel_index(first, shape)[axis]
+        if np.array_equal(numbers.take(places, axis), positions):
+            return axis, places
+    return None
 
 
 def _replace_along(node: ImportNode, axis: int, places: Array) -> None:
@@ -265,8 +261,13 @@ def _pick(node: ImportNode, positions: Array) -> None:
     """Give the elements of the data at these positions, in this shape."""
     if np.array_equal(positions.reshape(-1), np.arange(node.kind().size)):
         node.emit(Reshape(shape=positions.shape), node.value(0))  # all of them, in their order
-    else:
+        return
+    found = _along_axis(positions, node.kind().shape)
+    if found is None:
         _gather(node, _flat(node, 0), positions)
+        return
+    axis, places = found  # other axes may have any size
+    node.emit(Gather(axis=axis), node.value(0), node.part_constant("places", places))
 
 
 def _replace(node: ImportNode, positions: Array) -> None:

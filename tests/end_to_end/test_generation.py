@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 import qglow
 from qglow.cli.main import main
 from qglow.core.errors import DataError, InputFileError, QglowError, UsageError
-from qglow.generation.roles import Roles, find_roles
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
 from tests.end_to_end.decoder_model import DEPTH, HEADS, LONGEST, STATES, WORDS, decoder, tokens, without_past
@@ -359,65 +357,6 @@ def test_generation_ends_at_stop_tokens_and_at_the_context(with_cache: Path) -> 
     assert list(generator.generate(BEGIN, COUNT, stop={last})) == expected()[: expected().index(last)]
     with pytest.raises(DataError, match="no token to go on from"):
         generator.read([])
-
-
-ROLES: Mapping[str, tuple[dict[str, list[int | str]], Roles]] = {
-    "optimum": (
-        {
-            "input_ids": ["batch", "new"],
-            "attention_mask": ["batch", "past + new"],
-            "position_ids": ["batch", "new"],
-            "past_key_values.0.key": ["batch", 4, "past", 16],
-        },
-        Roles("input_ids", "attention_mask", "position_ids", None, ("past_key_values.0.key",), "new", "past"),
-    ),
-    "own name of the total": (
-        {
-            "tokens": [1, "s"],
-            "mask": [1, "total_len"],
-            "token_type_ids": [1, "s"],
-            "past_0": [2, 1, 4, "p", 16],
-        },
-        Roles("tokens", "mask", None, "token_type_ids", ("past_0",), "s", "p", "total_len"),
-    ),
-    "fixed": ({"tokens": ["N", 128]}, Roles("tokens", length=128)),
-    "one token a call": (
-        {"input_ids": ["n", 1], "attention_mask": ["n", "total"], "cache_position": [1], "past": [1, "p", 8]},
-        Roles("input_ids", "attention_mask", None, None, ("past",), None, "p", "total", row="cache_position"),
-    ),
-    "positions of one axis": (
-        {"input_ids": ["batch", "new"], "cache_position": ["new"], "past_positions": [1, 4, "past", 16]},
-        Roles("input_ids", states=("past_positions",), new="new", past="past", row="cache_position"),
-    ),
-    "positions of both kinds": (
-        {"input_ids": ["batch", "new"], "position_ids": ["batch", "new"], "cache_position": ["new"]},
-        Roles("input_ids", positions="position_ids", new="new", row="cache_position"),
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", ROLES)
-def test_roles_are_told_by_names(kind: str) -> None:
-    inputs, wanted = ROLES[kind]
-    assert find_roles(inputs) == wanted
-
-
-def test_bounds_follow_from_roles() -> None:
-    assert find_roles(ROLES["optimum"][0]).bounds(1024, 64) == {"new": (1, 16, 64), "past": (256, 1024)}
-    assert find_roles(ROLES["optimum"][0]).bounds(1024, 31) == {"new": (1, 31), "past": (256, 1024)}
-    assert find_roles(ROLES["own name of the total"][0]).bounds(128, 32) == {
-        "s": (1, 16, 32),
-        "p": (128,),
-        "total_len": "p + s",
-    }
-    assert find_roles(ROLES["fixed"][0]).bounds(512, 64) == {}
-    assert find_roles(ROLES["one token a call"][0]).bounds(257, 64) == {"p": (256,), "total": "p + 1"}
-
-
-@pytest.mark.parametrize(("length", "message"), [(None, "has no name in the file"), (4, "has 4 tokens")])
-def test_other_numbers_of_tokens_beside_a_cache_are_refused(length: int | None, message: str) -> None:
-    with pytest.raises(UsageError, match=f"'input_ids' {message}"):
-        find_roles({"input_ids": [1, length], "past": [1, 4, "p", 8]})
 
 
 @pytest.fixture
