@@ -30,6 +30,8 @@ SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
     ((26, 300), 37, 8, 16, "real", True),
     ((19, 530), 70, 2, 256, "", False),
     ((23, 1024), 43, 4, 64, "whole", True),
+    ((1, 230), 70, 4, 32, "", True),
+    ((1, 200), 40, 2, 16, "", False),
 ]
 
 

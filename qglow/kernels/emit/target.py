@@ -221,6 +221,13 @@ class VectorTarget:
             result = e.insert(result, e.load(e.offset(table, place), I8), lane)
         return result
 
+    def pick_floats(self, e: Builder, index: Value, entries: Sequence[float]) -> Value | None:
+        """Pick one of 16 floats by the lowest four bits of each int32 of `index`, whatever others are.
+
+        None where no instruction does that.
+        """
+        return None
+
     # The process around a program
 
     def enter_float_environment(self, e: Builder) -> Any:

@@ -3,7 +3,8 @@
 A vector of packed weights holds 32 bits of each of its columns, that is codes of 4, 8 or 16 consecutive k.
 A code at bit p of a word, under the exponent of 2^(23 - p), is the float 2^(23 - p) + code, so that the
 subtraction of 2^(23 - p) + zero point gives the exact float of their difference. Codes near the lowest bits
-stay where they are, others are shifted there together.
+stay where they are, others are shifted there together. Without zero points the float is picked from 16 of
+them, where one instruction does that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ WORD_BITS = 32
 """Bits of one column in a vector of packed weights."""
 MANTISSA_BITS = 23
 EXPONENT_BIAS = 127
+PICKED_BITS = 4
+"""Most bits of codes whose floats are picked from a register."""
 UNSHIFTED_BITS = 8
 """Lowest bits of a word whose codes one row does not shift. Each place of a code takes registers."""
 WORDS_AHEAD = 12 * 1024
@@ -41,11 +44,14 @@ WORDS_AHEAD = 12 * 1024
 the end of every page."""
 FETCHED_FROM = 4 * WORDS_AHEAD
 """Least bytes of words of a product that prefetches."""
-BLOCKS_TOGETHER = 2
-"""Blocks of one row that are multiplied at once, since each is a chain of multiply-adds that wait.
+BLOCKS_TOGETHER = {32: 3}
+"""Blocks of one row that are multiplied at once where there are so many registers, since each is a chain of
+multiply-adds that wait.
 
 Bytes are multiplied one block after the other: they come no faster.
 """
+FEWEST_TOGETHER = 2
+"""The same with fewer registers."""
 MOST_VECTORS = 2
 """Most vectors of columns that are summed at once.
 
@@ -174,7 +180,8 @@ class BlockPanel(BlockSite):
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
         source = e.offset(self.site["src"].pointer, e.scaled(row, 4 * self.depth))
         whole, rest = divmod(self.depth, self.operation.block)
-        most = BLOCKS_TOGETHER if height == 1 and self.operation.bits < BYTE_CODES else 1
+        several = BLOCKS_TOGETHER.get(self.site.target.registers, FEWEST_TOGETHER)
+        most = several if height == 1 and self.operation.bits < BYTE_CODES else 1
         for first, end, together in pieces(whole, most):
             with e.carrying_loop(first, end, sums, together, name="block") as carry:
                 numbers = [e.plus(carry.index, n) for n in range(together)]
@@ -248,6 +255,9 @@ class BlockPanel(BlockSite):
     def weights(self, word: Value, offsets: list[Value], length: int) -> list[Value]:
         """Emit `code - zero point` in float of the first `length` codes of words."""
         e, bits, kind = self.e, self.operation.bits, vec(I32, self.lanes)
+        picked = self._picked(word, length)
+        if picked is not None:
+            return picked
         found, near = [], len(offsets)
         for place in range(length):
             if place % near == 0 and place:
@@ -258,6 +268,22 @@ class BlockPanel(BlockSite):
             if self.kernel.real_zeros:
                 real = e.b.fsub(real, scalar(vec(F32, self.lanes), power(shift)))
             found.append(e.b.fsub(real, offsets[place % near]))
+        return found
+
+    def _picked(self, word: Value, length: int) -> list[Value] | None:
+        """Emit `code - middle` of codes as floats that are picked; None where they are not."""
+        bits = self.operation.bits
+        if bits > PICKED_BITS or "zeros" in self.site.constants:
+            return None
+        codes = (entry % (1 << bits) for entry in range(1 << PICKED_BITS))
+        entries = [float(code - middle(bits)) for code in codes]
+        found = []
+        for place in range(length):
+            index = self.e.b.lshr(word, scalar(word.type, bits * place))
+            picked = self.site.target.pick_floats(self.e, index, entries)
+            if picked is None:
+                return None
+            found.append(picked)
         return found
 
     def offsets(self, number: Index, height: int, count: int) -> list[list[Value]]:

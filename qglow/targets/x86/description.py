@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Builder, Index, Value, scalar, vec
+from qglow.kernels.emit.builder import (
+    F32,
+    I8,
+    I16,
+    I32,
+    Builder,
+    Index,
+    Value,
+    constant_vector,
+    scalar,
+    vec,
+)
 from qglow.kernels.emit.target import OwnKernels, VectorTarget
 from qglow.targets.x86 import lookup, processor
 from qglow.targets.x86.amx import matrix_peak
@@ -23,6 +34,8 @@ PACKS = {
     4: ("llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packuswb.128"),
 }
 """Saturating packs to int16 and to unsigned bytes, by the number of int32 lanes of a register."""
+PICKED_ENTRIES = 16
+"""Floats that vpermps picks from."""
 SCALED_LANES, CURRENT_ROUNDING = 16, 4
 """Lanes of vscalefps, and what its intrinsic takes where MXCSR says how to round."""
 
@@ -87,6 +100,13 @@ class X86Target(VectorTarget):
             if self.has(feature):
                 return emit(e, index, table)
         return super().look_up(e, index, table)
+
+    def pick_floats(self, e: Builder, index: Value, entries: Sequence[float]) -> Value | None:
+        """Pick with vpermps, where a register holds 16 floats."""
+        if self.float_lanes != PICKED_ENTRIES:
+            return None
+        kind = vec(F32, PICKED_ENTRIES)
+        return e.call("llvm.x86.avx512.permvar.sf.512", kind, [constant_vector(F32, entries), index])
 
     def enter_float_environment(self, e: Builder) -> Any:
         """Save MXCSR and set its default."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from qglow.codegen.compiler import emit_llvm_text
+from qglow.codegen.compiler import emit_assembly, emit_llvm_text
 from qglow.instructions.ops.blocks import BlockGemm
 from qglow.instructions.passes import optimize
 from qglow.instructions.program import Program
@@ -14,18 +16,21 @@ from qglow.kernels.products.blocks import exponent, power
 from qglow.kernels.products.integer_blocks import IntegerBlockProduct
 from qglow.kernels.products.unpacked_blocks import UnpackedBlockProduct
 from qglow.lowering import lower
+from qglow.targets.x86.isas import isa_by_name
 from tests.runtimes import NATIVE_ISAS, machine, plan_apart, prepare
 from tests.suite.blocks import product
 
 DEPTH = 768
 
 
-def prepared(rows: int, columns: int, integers: bool) -> Program:
+def prepared(
+    rows: int, columns: int, integers: bool, zeros: str = "whole", isa: str = NATIVE_ISAS[-1]
+) -> Program:
     """A product by weights of 4 bits in blocks of 32, with kernels selected."""
-    problem = product((rows, DEPTH), columns, 4, 32, "whole", False, integers)(np.random.default_rng(0))
+    problem = product((rows, DEPTH), columns, 4, 32, zeros, False, integers)(np.random.default_rng(0))
     program = lower(problem.graph)
     optimize(program)
-    chosen = prepare(program, NATIVE_ISAS[-1])
+    chosen = prepare(program, isa)
     plan_apart(chosen)
     return chosen
 
@@ -70,6 +75,16 @@ def test_products_of_few_and_many_rows_pack_weights_alike() -> None:
         packed.append(parse_kernel(instruction.kernel, target).constants(one, target))
     first, second = packed
     assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("isa", "zeros", "picked"),
+    [("avx512vnni", "", True), ("avx512vnni", "whole", False), ("avx2", "", False)],
+)
+def test_floats_of_codes_without_zero_points_are_picked(isa: str, zeros: str, picked: bool) -> None:
+    """One instruction fewer for each code, where a register holds 16 floats."""
+    text = emit_assembly(prepared(1, 96, False, zeros, isa), isa_by_name(isa))
+    assert bool(re.search(r"vperm(ps|d)\b", text)) == picked
 
 
 def test_codes_are_floats_under_an_exponent() -> None:
