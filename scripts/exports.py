@@ -11,6 +11,7 @@ refuses is told, and is no failure of this script.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 import warnings
@@ -546,7 +547,15 @@ def export(source: Source, path: Path, dynamo: bool) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Export all models, or those that are named, into a folder."""
-    folder, names = Path(words[0]), list(words[1:]) or list(MODELS)
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n\n")[0], prog="python -m scripts.exports"
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(MODELS)}; default all")
+    options = parser.parse_args(words)
+    folder, names = options.folder, options.names or list(MODELS)
+    if unknown := sorted(set(names) - MODELS.keys()):
+        parser.error(f"no model is called {', '.join(unknown)}")
     folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     for name in names:

@@ -172,8 +172,17 @@ class Choices:
 
 
 def _shortened(text: str) -> str:
-    """A text that reports repeat for many nodes, without what follows its first names."""
-    return text if len(text) <= LONGEST_WORDS else f"{text[: LONGEST_WORDS - 3]}..."
+    """A text that reports repeat for many nodes, without what follows its first names.
+
+    >>> _shortened("name " + "|".join(f"/model/layers.{n}/attention/MatMul" for n in range(12)))
+    'name /model/layers.0/attention/MatMul or 11 more'
+    """
+    if len(text) <= LONGEST_WORDS:
+        return text
+    first, *others = text.split("|")
+    if others and len(first) <= LONGEST_WORDS and "(" not in text.replace(r"\(", ""):
+        return f"{first} or {len(others)} more"
+    return f"{text[: LONGEST_WORDS - 3]}..."
 
 
 def names_of(node: Node, path: str = "") -> list[str]:

@@ -28,8 +28,11 @@ close calls."""
 ALIKE = 0.9
 """Agreement beyond chance from which probabilities at positions answer as the float model does: their SQNR
 counts close calls that turn, each as large as a whole answer, and is 12 dB where 3 % of them do."""
+FEW_SAMPLES = 8
+"""Samples below which a verdict says that it rests on few, the same that set the ranges."""
 SHOWN = 5
 """Values that a verdict names."""
+SET_RANGES = "Samples as few as these also set the ranges: other data can lose more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,8 @@ def word_of(errors: OutputErrors) -> str:
 
 def verdict_section(verdict: ModelVerdict) -> Section:
     """The verdict for people."""
-    blocks: list[Block] = [Paragraph(f"{verdict.figures}. {_meaning(verdict)}")]
+    few = f" {SET_RANGES}" if verdict.is_measured and verdict.samples < FEW_SAMPLES else ""
+    blocks: list[Block] = [Paragraph(f"{verdict.figures}. {_meaning(verdict)}{few}")]
     if verdict.note:
         blocks.append(Paragraph(f"{verdict.note}."))
     if verdict.suffering:

@@ -175,6 +175,12 @@ def test_a_verdict_tells_what_suffers_and_why() -> None:
     assert "y0" in told and "y1" not in told and "96 % of its energy" in told
 
 
+@pytest.mark.parametrize(("samples", "warned"), [(0, False), (1, True), (7, True), (8, False)])
+def test_a_verdict_on_few_samples_says_that_they_set_the_ranges(samples: int, warned: bool) -> None:
+    told = text(ModelVerdict(GOOD, samples, 40.0, None))
+    assert ("also set the ranges" in told) == warned
+
+
 def test_a_prediction_says_so() -> None:
     told = text(predicted_verdict(11.6, note="p.samples.npz, samples of p.yaml, is missing"))
     assert "SQNR about 12 dB, predicted from the profile" in told and "is missing" in told
