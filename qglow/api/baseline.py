@@ -24,7 +24,7 @@ def check_baseline(
     entries: names of the entries to check (default: all). update: write the new figures into the file.
     progress: is called with the name of each phase and returns the `progress` of `Model.profile`. isa,
     threads: as for `Model.profile`. The report's `require()` raises RegressionError if there is a regression,
-    `require(baseline=True)` also if an entry has no figures.
+    `require(baseline=True)` also if an entry has no figures, or figures over another number of samples.
 
     Raises InputFileError or UsageError for a wrong file or entry, which is no verdict on a model.
     """

@@ -14,7 +14,13 @@ from qglow.report.metrics import ErrorSummary
 WORST = 5
 """Layers of a model that are shown."""
 
-_COUNTS = {"int8_nodes": "int8 nodes", "float_nodes": "float nodes", "islands": "int8 regions"}
+_COUNTS = {
+    "labelled": "labelled samples",
+    "samples": "samples",
+    "int8_nodes": "int8 nodes",
+    "float_nodes": "float nodes",
+    "islands": "int8 regions",
+}
 _BYTES = {"bytes": "constants", "artefact_bytes": "artefact", "arena_bytes": "arena"}
 _RATIOS = {f"ratio_{kind}": f"latency / {name}" for kind, name in RIVALS.items()}
 
@@ -95,7 +101,7 @@ def _share(old: float, new: float) -> str:
 
 def _warnings(report: BaselineReport) -> list[Section]:
     texts = tuple(map(Paragraph, report.warnings))
-    return [Section("Not told", texts)] if texts else []
+    return [Section("Warnings", texts)] if texts else []
 
 
 def _layers(report: BaselineReport) -> list[Section]:

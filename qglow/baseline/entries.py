@@ -54,6 +54,7 @@ class Measured:
     int8_nodes, float_nodes, islands: counts. bytes: of all constants of the int8 model. Every figure
     but the metric is exact. labelled, lost, won: of top-1 accuracy, how many samples there are, and how
     many only the float model gets right, and only the int8 model; they decide what is noise, no more.
+    samples: how many the figures of other metrics are over. Files of older versions lack these counts.
     artefact_bytes: of the written program. arena_bytes: of all values at one time. ratio_float32, ratio_int8:
     latency as a share of onnxruntime's on the float and on the exported int8 model, with `kernels` for this
     target. All of them are None where the entry has no limit of their kind.
@@ -68,6 +69,7 @@ class Measured:
     labelled: int | None = None
     lost: int | None = None
     won: int | None = None
+    samples: int | None = None
     artefact_bytes: int | None = None
     arena_bytes: int | None = None
     ratio_float32: float | None = None

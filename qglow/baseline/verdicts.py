@@ -34,9 +34,9 @@ class Verdict(enum.Enum):
 class Outcome:
     """An entry, its figures now (None if the model could not be made), and the verdict with its reason.
 
-    warnings: limits that the measurement cannot tell of. costs: latency, sizes and memory, where the entry
-    limits them. seconds: that quantizing and measuring took; None where nobody looked at a clock. layers: of
-    a model whose figures have changed.
+    warnings: limits that the measurement cannot tell of, and figures over another number of samples. costs:
+    latency, sizes and memory, where the entry limits them. seconds: that quantizing and measuring took; None
+    where nobody looked at a clock. layers: of a model whose figures have changed.
     """
 
     entry: Entry
@@ -57,6 +57,12 @@ class Outcome:
             return False
         return any(getattr(before, name) != getattr(now, name) for name in names)
 
+    @property
+    def other_data(self) -> str | None:
+        """Numbers of samples then and now, in words, where they differ; None where they do not."""
+        before, now = self.entry.measured, self.measured
+        return None if before is None or now is None else _other_data(before, now)
+
 
 @dataclass(frozen=True)
 class BaselineReport:
@@ -72,7 +78,7 @@ class BaselineReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Limits that could not be told of, each with the name of its entry."""
+        """Limits that could not be told of, and changes of data, each with the name of its entry."""
         return tuple(f"{o.entry.name}: {text}" for o in self.outcomes for text in o.warnings)
 
     @property
@@ -80,10 +86,16 @@ class BaselineReport:
         """Outcomes that nothing was held to, because the file has no figures for them."""
         return tuple(o for o in self.outcomes if o.verdict is Verdict.NEW)
 
+    @property
+    def over_other_data(self) -> tuple[Outcome, ...]:
+        """Outcomes over another number of samples than the figures that they were held to."""
+        return tuple(o for o in self.outcomes if o.other_data is not None)
+
     def require(self, baseline: bool = False) -> None:
         """Raise RegressionError, naming every regression, where there is one.
 
-        baseline: an entry without figures in the file is refused too.
+        baseline: an entry without figures in the file, or with figures over another number of samples, is
+        refused too.
         """
         told = []
         if self.regressions:
@@ -92,6 +104,9 @@ class BaselineReport:
             told.append(f"{count} regression{plural} against {self.path}: {_named(self.regressions)}")
         if baseline and self.without_baseline:
             told.append(f"{self.path} has no figures of: {_named(self.without_baseline)}")
+        if baseline and self.over_other_data:
+            changed = "; ".join(f"{o.entry.name}: {o.other_data}" for o in self.over_other_data)
+            told.append(f"{self.path} has figures over other data; an update replaces them: {changed}")
         if told:
             raise RegressionError("; ".join(told))
 
@@ -110,15 +125,17 @@ def measure(entry: Entry, comparison: Comparison, report: QuantizationReport) ->
             f"metric {entry.metric} needs {labels}an output of scores by class; there are {known}"
         )
     flips = comparison.pairing(INT8, FLOAT).flips if entry.metric == "top1" else None
-    return Measured(
+    figures = Measured(
         round(value, 4),
         None if reference is None else round(reference, 4),
         len(report.quantized),
         len(report.float_nodes),
         len(report.islands),
         report.weight_bytes_after,
-        *((flips.samples, flips.lost, flips.won) if flips is not None else ()),
     )
+    if flips is None:
+        return replace(figures, samples=comparison.samples)
+    return replace(figures, labelled=flips.samples, lost=flips.lost, won=flips.won)
 
 
 def judge(entry: Entry, now: Measured, costs: Costs | None = None) -> Outcome:
@@ -127,7 +144,11 @@ def judge(entry: Entry, now: Measured, costs: Costs | None = None) -> Outcome:
     An entry without a baseline is new, which is no failure as long as it keeps its limits.
     """
     found = judge_costs(entry, now, costs)
-    return replace(_judged(entry, now, found), warnings=found.open, costs=costs)
+    outcome = replace(_judged(entry, now, found), warnings=found.open, costs=costs)
+    if outcome.other_data is None:
+        return outcome
+    warning = f"{outcome.other_data}: figures over other data do not compare models"
+    return replace(outcome, warnings=(*found.open, warning))
 
 
 def _judged(entry: Entry, now: Measured, found: Findings) -> Outcome:
@@ -165,7 +186,7 @@ def _changes(entry: Entry, before: Measured, now: Measured) -> tuple[list[str], 
     if not abs(rise) <= entry.allowed + 1e-9:
         change = (
             f"{entry.metric} {before.value:g} -> {now.value:g} (tolerance {entry.allowed:g}"
-            f"{_significance(before, now)})"
+            f"{_context(before, now, entry.allowed)})"
         )
         (better if (rise > 0) != (entry.metric in LOWER_IS_BETTER) else worse).append(change)
     for what, old, new, more_is_better in (
@@ -179,14 +200,49 @@ def _changes(entry: Entry, before: Measured, now: Measured) -> tuple[list[str], 
     return worse, better
 
 
-def _significance(before: Measured, now: Measured) -> str:
-    """Whether so many samples can tell: a fall beyond the tolerance stays a regression all the same."""
+def _context(before: Measured, now: Measured, allowed: float) -> str:
+    """Reasons to look at a change with care: other data, another float model, or the size of the noise.
+
+    A fall beyond the tolerance stays a regression all the same. Flips are counted against the float model of
+    their own run, so they tell only where it answers as before.
+    """
+    other, moved = _other_data(before, now), _moved_reference(before, now, allowed)
+    told = [text for text in (other, moved) if text is not None]
+    if not told:
+        noise = _noise(before, now)
+        told = [] if noise is None else [noise]
+    return "".join(f"; {text}" for text in told)
+
+
+def _moved_reference(before: Measured, now: Measured, allowed: float) -> str | None:
+    """The float model's own figures, in words, where they are not the same."""
+    old, new = before.reference, now.reference
+    if old is None or new is None or old == new:
+        return None
+    # A float model may round otherwise on another processor, which moves its figure by little.
+    cause = "" if abs(new - old) <= allowed else ", so the model or the data changed"
+    return f"the float model's own figure went from {old:g} to {new:g}{cause}"
+
+
+def _noise(before: Measured, now: Measured) -> str | None:
+    """Whether so many samples can tell the change."""
     old, new = before.flips, now.flips
     p_value = None if old is None or new is None else change_p_value(old, new)
     if p_value is None or new is None:
-        return ""
+        return None
     said = f"within noise, p up to {p_value:.2g}" if p_value > NOISE else f"p at most {p_value:.2g}"
-    return f"; {said} on {new.samples} samples"
+    return f"{said} on {new.samples} samples"
+
+
+def _other_data(before: Measured, now: Measured) -> str | None:
+    """The numbers of samples, in words, where both are known and differ."""
+    for what, old, new in (
+        ("labelled samples", before.labelled, now.labelled),
+        ("samples", before.samples, now.samples),
+    ):
+        if old is not None and new is not None and old != new:
+            return f"{old} {what} in the baseline, {new} now"
+    return None
 
 
 _Figures = tuple[float | None, float | None]

@@ -36,7 +36,11 @@ class _BaselineFile:
 class BaselineOptions(EntryOptions, CustomOperatorOptions, _BaselineFile):
     """Options of what is checked."""
 
-    require_baseline: bool = option(False, "Fail for a model that the file has no figures of", group=MODEL)
+    require_baseline: bool = option(
+        False,
+        "Fail for a model that the file has no figures of, or figures over another number of samples",
+        group=MODEL,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,8 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
     """Hold models to a baseline of accuracy, coverage and size, and to limits of latency and memory.
 
     Quantizes and measures every model of the file. Exits with 5 if one is worse than the file allows.
-    A model without figures in the file passes as new, unless --require-baseline refuses it.
+    A model without figures in the file passes as new, and another number of samples than that of the
+    baseline is a warning, unless --require-baseline refuses both.
     On GitHub Actions the Markdown goes to the job's summary too.
     """
     from qglow.api import check_baseline

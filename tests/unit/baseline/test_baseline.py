@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from qglow.baseline.changes import summary_sections
 from qglow.baseline.entries import Entry, Measured, Samples
 from qglow.baseline.file import load_baseline, update_baseline
 from qglow.baseline.junit import to_junit
@@ -72,10 +73,57 @@ def test_a_fall_within_noise_says_so_and_fails_all_the_same() -> None:
     # 24 + 3 against 3 + 4: at most 7 heads in 34 throws, 2 * 7055732 / 2^34.
     clear = judge(entry, replace(before, value=86.0, lost=24))
     assert clear.reason == "top1 90 -> 86 (tolerance 0.5; p at most 0.00082 on 500 samples)"
-    assert judge(entry, replace(before, value=86.0, labelled=400)).reason == "top1 90 -> 86 (tolerance 0.5)"
+    assert judge(entry, replace(before, value=86.0, labelled=400)).reason == (
+        "top1 90 -> 86 (tolerance 0.5; 500 labelled samples in the baseline, 400 now)"
+    )
     assert judge(replace(entry, measured=BEFORE), replace(before, value=86.0)).reason.endswith(
         "(tolerance 0.5)"
     )
+
+
+def test_a_float_model_that_moved_is_no_noise() -> None:
+    before = replace(BEFORE, labelled=60, lost=1, won=0)
+    entry = replace(ENTRY, measured=before)
+    collapsed = judge(entry, replace(before, value=5.0, reference=6.6667))
+    assert collapsed.verdict is Verdict.REGRESSION
+    assert collapsed.reason == (
+        "top1 90 -> 5 (tolerance 0.5; the float model's own figure went from 91 to 6.6667, "
+        "so the model or the data changed)"
+    )
+    # Less than the tolerance may come from another processor, but flips do not tell the change any more.
+    slight = judge(entry, replace(before, value=88.0, reference=90.8))
+    assert slight.reason == (
+        "top1 90 -> 88 (tolerance 0.5; the float model's own figure went from 91 to 90.8)"
+    )
+    other = judge(entry, replace(before, value=88.0, reference=math.nan))
+    assert other.reason.endswith("went from 91 to nan, so the model or the data changed)")
+
+
+def test_another_number_of_samples_is_a_warning_and_refused_where_figures_are_required() -> None:
+    labelled = replace(ENTRY, measured=replace(BEFORE, labelled=60, lost=1, won=0))
+    shrunk = judge(labelled, replace(BEFORE, value=100.0, reference=100.0, labelled=5, lost=0, won=0))
+    assert shrunk.verdict is Verdict.IMPROVEMENT and shrunk.warnings == (
+        "60 labelled samples in the baseline, 5 now: figures over other data do not compare models",
+    )
+    assert "60 labelled samples in the baseline, 5 now" in shrunk.reason
+    grown = judge(
+        replace(ENTRY, metric="sqnr", measured=replace(BEFORE, samples=8)), replace(BEFORE, samples=9)
+    )
+    assert grown.verdict is Verdict.PASS and grown.other_data == "8 samples in the baseline, 9 now"
+    report = BaselineReport(Path("b.yaml"), (shrunk, outcome(), grown))
+    assert report.over_other_data == (shrunk, grown) and len(report.warnings) == 2
+    report.require()
+    with pytest.raises(
+        RegressionError,
+        match=r"^b.yaml has figures over other data; an update replaces them: m: 60 labelled samples in the "
+        r"baseline, 5 now; m: 8 samples in the baseline, 9 now$",
+    ):
+        report.require(baseline=True)
+    text = to_markdown(Document("", summary_sections(report)))
+    assert "## Warnings" in text and "| m | labelled samples | 60 | 5 | -55 |" in text
+    # Files of older versions do not say how many samples there were.
+    assert judge(ENTRY, replace(BEFORE, samples=9)).warnings == ()
+    assert failure(labelled, "unsupported").other_data is None
 
 
 def test_without_figures_an_entry_is_new() -> None:
@@ -163,7 +211,8 @@ class Counts:
 def test_figures_of_every_metric(metric: str, value: float, reference: float | None) -> None:
     found = measure(replace(ENTRY, metric=metric), comparison(True), Counts())  # type: ignore[arg-type]
     flips = (10, 2, 1) if metric == "top1" else (None, None, None)
-    assert found == Measured(value, reference, 2, 1, 1, 77, *flips)
+    samples = None if metric == "top1" else 10
+    assert found == Measured(value, reference, 2, 1, 1, 77, *flips, samples=samples)
     assert found.flips == (Flips(10, 2, 1) if metric == "top1" else None)
 
 
@@ -225,7 +274,7 @@ def test_update_writes_figures_and_leaves_everything_else(baseline: Path) -> Non
     assert [entry.measured for entry in load_baseline(baseline)] == [replace(BEFORE, value=91.5)] * 2
     update_baseline(baseline, [judge(entry, replace(BEFORE, value=91.5)) for entry in entries])
     assert baseline.read_text() == text
-    counted = replace(BEFORE, labelled=500, lost=4, won=0)
+    counted = replace(BEFORE, labelled=500, lost=4, won=0, samples=500)
     update_baseline(baseline, [judge(entry, counted) for entry in entries])
     assert [entry.measured for entry in load_baseline(baseline)] == [counted] * 2
 

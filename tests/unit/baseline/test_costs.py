@@ -272,9 +272,9 @@ def test_markdown_says_what_has_changed_and_how_fast_it_is() -> None:
     assert "| m | latency / onnxruntime float32 | 0.5 | 0.75 | +50.0 % |" in text
     assert "| same |" not in text.split("Changes since the baseline")[1]
     assert "| m | k | 1.00 ms | onnxruntime float32 | 1.33 ms | 0.75 | 0.7 to 0.9 | 50 |" in text
-    assert "## Not told" in text and "cannot be told from the limit" in text
+    assert "## Warnings" in text and "cannot be told from the limit" in text
     text = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (unchanged,)))))
-    assert "No figure has changed." in text and "Latency" not in text and "Not told" not in text
+    assert "No figure has changed." in text and "Latency" not in text and "Warnings" not in text
     elsewhere = judge(limited(before), replace(now, kernels="other"))
     changed = to_markdown(Document("", summary_sections(BaselineReport(Path("b.yaml"), (elsewhere,)))))
     assert "latency /" not in changed
