@@ -125,7 +125,7 @@ def open_program(
 
 
 def _refuse_program(target: Path) -> None:
-    if target.suffix == ".qglow":
-        raise UsageError(f"{target} is a compiled program; this needs an ONNX model or a quantized directory")
     if not target.exists():
         raise InputFileError(f"{target}: no such file or directory")
+    if target.suffix == ".qglow":
+        raise UsageError(f"{target} is a compiled program; this needs an ONNX model or a quantized directory")

@@ -119,6 +119,13 @@ def test_unsupported_operators_exit_with_3_and_are_listed(run: Run, capsys: Capt
     assert_fails(run, capsys, ("compile", path), 3, "RandomNormalLike", "not supported", "qglow ops")
 
 
+@pytest.mark.parametrize("command", ["inspect", "bench", "compile"])
+def test_a_program_that_is_missing_is_called_missing(
+    run: Run, capsys: Capture, tmp_path: Path, command: str
+) -> None:
+    assert_fails(run, capsys, (command, tmp_path / "none.qglow"), 4, "none.qglow: no such file")
+
+
 @pytest.mark.parametrize("size", [0, 100, 40_000])
 def test_corrupt_model_exits_with_4(run: Run, capsys: Capture, tmp_path: Path, size: int) -> None:
     path = tmp_path / "cut.onnx"
