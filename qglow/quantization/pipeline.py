@@ -9,6 +9,7 @@ from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import PassLog, Pipeline
 from qglow.core.threads import each
 from qglow.core.types import Array, Quantization
+from qglow.display.lines import near
 from qglow.graph.graph import Graph, Node, nested
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
@@ -418,13 +419,23 @@ class _Quantizer:
 
 def check_patterns(graph: Graph, recipe: Recipe) -> None:
     """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
+    found = ((path, node) for path, part in nested(graph) for node in part.nodes)
+    nodes = [(names_of(node, path), node.operator.name) for path, node in found]
     for pattern in recipe.keep_float:
-        nodes = ((path, node) for path, part in nested(graph) for node in part.nodes)
-        if not any(pattern_fits(pattern, names_of(node, path), node.operator.name) for path, node in nodes):
-            raise UsageError(
-                f"keep_float {pattern}: no node, value or operator of the model is called that",
-                field="keep_float",
+        if any(pattern_fits(pattern, names, operator) for names, operator in nodes):
+            continue
+        if pattern.startswith("op:"):
+            operators = ", ".join(sorted({operator for _, operator in nodes})) or "none"
+            hint = (
+                f"; its graph, in which operators of the file may have become others, has {operators} "
+                "(qglow inspect shows it)"
             )
+        else:
+            hint = near(pattern, [name for names, _ in nodes for name in names])
+        raise UsageError(
+            f"keep_float {pattern}: no node, value or operator of the model is called that{hint}",
+            field="keep_float",
+        )
 
 
 def choices_of(graph: Graph, recipe: Recipe, path: str = "") -> Choices:

@@ -96,6 +96,7 @@ def test_a_wrong_number_of_threads_in_the_environment_exits_with_2(
         (("--schema", "symetric"), "did you mean 'symmetric'"),
         (("--calibration", "percentile:3"), "percentile:P"),
         (("--keep-float", "block9"), "block9"),
+        (("--keep-float", "op:LSTM"), "has Add, Conv, Gemm, GlobalAveragePool, Reshape"),
         (("--keep-float", "re:("), "regular expression"),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",

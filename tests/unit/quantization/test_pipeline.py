@@ -141,8 +141,10 @@ def test_a_node_kept_float_gets_conversions_with_its_reason() -> None:
 
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
-    with pytest.raises(UsageError, match="^keep_float pointwize"):
+    with pytest.raises(UsageError, match="^keep_float pointwize.*; did you mean 'pointwise'[?]$"):
         quantize(residual_network(), profile_of(), Recipe(keep_float=("pointwize",)))
+    with pytest.raises(UsageError, match="^keep_float op:LSTM.*others, has Add, .*Conv, .*Gemm"):
+        quantize(residual_network(), profile_of(), Recipe(keep_float=("op:LSTM",)))
 
 
 def test_everything_quantized_can_be_demanded() -> None:
