@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +107,11 @@ def quantize(
     from qglow.core.model_place import stem_of
 
     stopped: list[str] = []
-    with showing_progress("quantizing", unit="steps") as progress, keeping(work.rounding_state):
+    with (
+        showing_progress("quantizing", unit="steps") as progress,
+        keeping(work.rounding_state),
+        _of_profiles(profile),
+    ):
         quantized = loaded.quantize(
             profile,
             chosen,
@@ -138,6 +143,17 @@ def quantize(
     end_if_interrupted(stopped, f"{target} has what was done until then")
     if quantized.verdict is not None:
         quantized.verdict.require(limits.min_sqnr, strict=quantized.recipe.strict)
+
+
+@contextlib.contextmanager
+def _of_profiles(profile: Profile | None) -> Iterator[None]:
+    """Say that a profile has shapes, where there is none and they are missing."""
+    try:
+        yield
+    except UnboundError as error:
+        if profile is not None:
+            raise
+        raise UsageError(f"{error}, or give --profile, which has the shapes of its data") from error
 
 
 def _open(source: SourceOptions) -> tuple[Model, Profile | None]:

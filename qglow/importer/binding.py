@@ -12,6 +12,15 @@ from qglow.core.batch import may_be_batch
 from qglow.core.errors import UnboundError, UsageError
 from qglow.core.types import Dimension, Shape
 
+_LENGTH = 128
+"""Length in an example of a shape: of a text, or steps of a sequence."""
+_SIGNAL = 16000
+"""Length in an example of a shape of sound: a second, as speech is sampled. Convolutions with strides leave
+nothing of 128 samples."""
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+_OF_SAMPLES = ("Unsqueeze", "Reshape", "Transpose", "Pad", "Cast", "Identity", "Add", "Sub", "Mul", "Div")
+"""Operators between an input of sound and the first convolution: they keep it sound."""
+
 
 @dataclass(frozen=True)
 class BoundInputs:
@@ -25,12 +34,14 @@ def bind_inputs(
     inputs: Sequence[onnx.ValueInfoProto],
     shapes: Mapping[str, Sequence[int]],
     default_batch: int,
+    nodes: Sequence[onnx.NodeProto] = (),
 ) -> BoundInputs:
     """Give every input a static shape.
 
     A shape given for an input binds its symbols in the other inputs too. A symbolic first
     dimension that is still free and may be a batch becomes `default_batch`. Raises UsageError for shapes
-    that do not fit the model, UnboundError for dimensions that nobody has bound.
+    that do not fit the model, UnboundError for dimensions that nobody has bound, with an example that goes by
+    what the nodes of the model read.
     """
     declared = {value.name: tensor_shape(value) for value in inputs}
     check_names("shape", shapes, list(declared))
@@ -42,7 +53,17 @@ def bind_inputs(
     bound: dict[str, Shape] = {}
     for name, dims in declared.items():
         given = tuple(int(d) for d in shapes[name]) if name in shapes else None
-        bound[name] = given if given is not None else _default(name, dims, symbols, default_batch, notes)
+        if given is None:
+            given = _default(name, dims, symbols, default_batch, notes)
+        if given is None:
+            assert dims is not None
+            value = next(value for value in inputs if value.name == name)
+            length = _SIGNAL if _is_signal(value, dims, nodes) else _LENGTH
+            raise UnboundError(
+                f"input '{name}' has shape {_show(dims)}; bind its dimensions, as in "
+                f"`shapes={name}={_suggestion(dims, default_batch, length)}`"
+            )
+        bound[name] = given
     return BoundInputs(bound, tuple(notes))
 
 
@@ -82,7 +103,8 @@ def _bind_given(
 
 def _default(
     name: str, dims: Sequence[Dimension] | None, symbols: dict[str, int], batch: int, notes: list[str]
-) -> Shape:
+) -> Shape | None:
+    """The shape of an input that none is given for; None where a dimension stays free."""
     if dims is None:
         raise UnboundError(f"input '{name}' declares no shape; give one, as in `shapes={name}=1,3,224,224`")
     bound: list[int] = []
@@ -97,18 +119,36 @@ def _default(
                 symbols[dim] = batch
             notes.append(f"input '{name}' of shape {_show(dims)}: first dimension bound to {batch}")
         else:
-            raise UnboundError(
-                f"input '{name}' has shape {_show(dims)}; bind its dimensions, as in "
-                f"`shapes={name}={_suggestion(dims, batch)}`"
-            )
+            return None
     return tuple(bound)
 
 
-def _suggestion(dims: Sequence[Dimension], batch: int) -> str:
-    """An example that fits: numbers stay, the batch is bound, image-like sizes for the rest."""
-    example = [batch, 3, 224, 224] if len(dims) == 4 else [batch] + [128] * (len(dims) - 1)
+def _is_signal(
+    value: onnx.ValueInfoProto, dims: Sequence[Dimension], nodes: Sequence[onnx.NodeProto]
+) -> bool:
+    """Whether an input is floats [batch, length] or [batch, 1, length] that a convolution reads, as of sound.
+
+    The nodes are in the order in which they run.
+    """
+    shaped = len(dims) == 2 or (len(dims) == 3 and dims[1] == 1)
+    if not shaped or value.type.tensor_type.elem_type not in _FLOATS:
+        return False
+    samples = {value.name}
+    for node in nodes:
+        if not node.input or node.input[0] not in samples:
+            continue
+        if node.op_type == "Conv":
+            return True
+        if node.op_type in _OF_SAMPLES:
+            samples.update(node.output)
+    return False
+
+
+def _suggestion(dims: Sequence[Dimension], batch: int, length: int) -> str:
+    """An example that fits: numbers stay, the batch is bound, images have their usual size."""
+    example = [batch, 3, 224, 224] if len(dims) == 4 else [batch] + [length] * (len(dims) - 1)
     if not may_be_batch(dims):
-        example = [batch if isinstance(d, str) and "batch" in d.lower() else 128 for d in dims]
+        example = [batch if isinstance(d, str) and "batch" in d.lower() else length for d in dims]
     return ",".join(str(d if isinstance(d, int) else e) for d, e in zip(dims, example, strict=True))
 
 

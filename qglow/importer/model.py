@@ -92,7 +92,7 @@ def import_file(
     declared = real_inputs(model.proto.graph)
     elements, parameters, refused, undecided = _input_elements(place, model, declared)
     try:
-        bound = bind_inputs(every_input, _with_values(shapes or {}, constants), default_batch)
+        bound = bind_inputs(every_input, _with_values(shapes or {}, constants), default_batch, model.nodes)
     except UsageError as error:
         # Shapes are no help to a model that is not supported in any of them.
         refuse(place, refused + (unsupported_operators(model) if native else []))

@@ -106,6 +106,12 @@ def test_what_needs_one_graph_names_the_dimensions(path: Path) -> None:
     assert model.at({"x": (1, 6, WIDTH)}).shapes == {"x": (1, 6, WIDTH)}
 
 
+def test_quantize_says_that_a_profile_has_shapes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", str(path), "--dynamic"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "bind its dimensions, as in --shape x=1,128,16, or give --profile, which" in message
+
+
 def test_shapes_that_do_not_fit_are_refused(path: Path) -> None:
     program = qglow.load_model(path).compile(threads=1)
     with pytest.raises(DataError, match="contradicts the model, which has"):

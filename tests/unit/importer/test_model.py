@@ -16,6 +16,7 @@ from qglow.core.errors import UsageError
 from qglow.core.model_place import read_place
 from qglow.core.types import Array
 from qglow.importer import import_model, read_tensor
+from qglow.importer.binding import bind_inputs
 from qglow.importer.model import ImportedModel
 from tests.unit.importer.tiny import assert_as_onnxruntime, save, tiny_model
 
@@ -96,6 +97,31 @@ def test_symbol_of_one_input_binds_the_others(tmp_path: Path) -> None:
 def test_shapes_that_do_not_fit(tmp_path: Path, shapes: dict[str, list[int]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         imported(tmp_path, ["N", 3, "H", "W"], shapes=shapes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "example"),
+    [
+        (["s10", "s21"], TensorProto.FLOAT, "1,16000"),
+        ([1, 1, "samples"], TensorProto.FLOAT16, "1,1,16000"),
+        # Rows of features are no samples of sound, and neither are tokens.
+        (["N", "frames", "features"], TensorProto.FLOAT, "1,128,128"),
+        (["s10", "s21"], TensorProto.INT64, "1,128"),
+    ],
+)
+def test_the_example_of_a_shape_is_long_enough_for_sound(
+    shape: list[int | str], kind: int, example: str
+) -> None:
+    value = helper.make_tensor_value_info("x", kind, shape)
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axes"], ["u"]),
+        helper.make_node("Sub", ["u", "mean"], ["s"]),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
+    with pytest.raises(UsageError, match=f"as in `shapes=x={example}`$"):
+        bind_inputs([value], {}, 1, nodes)
+    with pytest.raises(UsageError, match="128`$"):
+        bind_inputs([value], {}, 1, [helper.make_node("Gemm", ["x", "v"], ["s"]), nodes[2]])
 
 
 def test_names_of_the_file_are_kept_and_missing_ones_made(tmp_path: Path) -> None:
