@@ -8,6 +8,7 @@ equalization and bias correction" (ICCV 2019).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,18 +16,26 @@ import numpy as np
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.traits import Filters, SlidingWindow
-from qglow.profiling.histogram import ChannelProfile
+from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.weights import FloatWeights, rounding_error
 
 
-def channel_means(channels: ChannelProfile, samples: int, graph: Graph, value: Value) -> Array:
+def channel_means(profile: ValueProfile, samples: int, graph: Graph, value: Value) -> Array:
     """Return the mean of each channel of a value over all elements of `samples` samples, float64[C].
 
     A value may have several rows per sample along its first axis, such as the tokens that a Gemm takes
-    one by one; each of them was counted.
+    one by one; each of them was counted, and samples may have had different numbers of them. Raises
+    ValueError for a value of which no channels were counted.
     """
-    batch = graph.inputs[0].type.shape[:1] if graph.inputs else ()
-    rows = value.type.shape[0] / batch[0] if batch and batch[0] else 1.0
+    channels, shape = profile.channels, value.type.shape
+    if channels is None:
+        raise ValueError(f"no channels of %{value.name} were counted")
+    if math.prod(shape[1:]) == len(channels.low):
+        # Rows of one element a channel tell how many they were, whatever the shapes of the samples.
+        rows = profile.total / len(channels.low) / max(samples, 1)
+    else:
+        batch = graph.inputs[0].type.shape[:1] if graph.inputs else ()
+        rows = shape[0] / batch[0] if batch and batch[0] else 1.0
     return channels.means(samples) / max(rows, 1.0)
 
 

@@ -32,6 +32,8 @@ from qglow.recipe.choices import BlockFormat
 
 PASS = "scale-rows"
 PART = "part of a product whose rows are scaled while the model runs"
+SCALED = "scaled"
+"""Part of a product to which its bias is added."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,16 @@ def scaled_columns(node: Node) -> Array | None:
     return np.asarray(w.data * scales, np.float32) if fits else None
 
 
+def added_bias(node: Node) -> Array | None:
+    """Bias [N] of such a node, as `scale_rows` adds it to the scaled sums; None where there is none."""
+    scaled = node.output.users()
+    adding = scaled[0].output.users() if len(scaled) == 1 else []
+    if len(adding) != 1 or scaled[0].name != f"{adding[0].name}.{SCALED}":
+        return None
+    bias = operand(adding[0], 1).data
+    return None if bias is None else np.asarray(bias)
+
+
 def _unfit_blocks(node: Node) -> str | None:
     zeros = node.operand("zero_points")
     if zeros is not None and zeros.type.is_float:
@@ -100,14 +112,16 @@ def scale_rows(
     chosen: Mapping[Node, BlockFormat | None],
     log: PassLog,
     maker: BlockMaker | None = None,
+    means: Mapping[str, Array] | None = None,
 ) -> DynamicProducts:
     """Rewrite nodes for which `unfit_for_rows` has no reason, in place; weights get their format, if any.
 
-    maker: makes weights in blocks. The product of integers keeps the node's name, the
-    last operator gives its result.
+    maker: makes weights in blocks. means: float64[K] of the inputs of nodes by name, for which biases restore
+    the mean of every column of the result. The product of integers keeps the node's name, the last operator
+    gives its result.
     """
     log.pass_name = PASS
-    work = _Rewriting(graph, maker or BlockMaker())
+    work = _Rewriting(graph, maker or BlockMaker(), means or {})
     for node, format_ in chosen.items():
         name = node.name
         if format_ is not None or node.operator.weight_blocks is not None:
@@ -120,9 +134,10 @@ def scale_rows(
 
 
 class _Rewriting:
-    def __init__(self, graph: Graph, maker: BlockMaker) -> None:
+    def __init__(self, graph: Graph, maker: BlockMaker, means: Mapping[str, Array]) -> None:
         self._graph = graph
         self._maker = maker
+        self._means = means
         self._rows: dict[tuple[Value, TensorType], tuple[Value, Value]] = {}
         self.made = DynamicProducts()
 
@@ -135,6 +150,7 @@ class _Rewriting:
         integers, scales = self._rows_of(node, x)
         columns = column_scales(weights)
         whole = quantize_weights(np.asarray(weights.data), columns, 1)
+        bias = self._corrected(name, bias, np.asarray(weights.data) - whole * columns.astype(np.float64))
         self.made.margins[name] = accumulator_margin(np.array(_largest_sum(whole)))
         stored = constant(graph.unique_name(f"{weights.name}.rows"), whole, THEMSELVES)
         sums = self._add(node, name, f"{node.output.name}.sums", Gemm(), integers, stored, None)
@@ -143,7 +159,19 @@ class _Rewriting:
         if bias is None:
             change(node, Mul(lo=lo, hi=hi), [sums, factors])
         else:
-            change(node, Add(lo=lo, hi=hi), [self._part(node, "scaled", Mul(), sums, factors), bias])
+            change(node, Add(lo=lo, hi=hi), [self._part(node, SCALED, Mul(), sums, factors), bias])
+
+    def _corrected(self, name: str, bias: Value | None, error: Array) -> Value | None:
+        """Return a bias with what rounding weights [K, N] by `error` takes from the mean of each column."""
+        means = self._means.get(name)
+        if means is None or len(means) != len(error) or (bias is not None and bias.data is None):
+            return bias
+        before = np.zeros(error.shape[1]) if bias is None else np.asarray(bias.data, np.float64)
+        with np.errstate(invalid="ignore"):
+            shifted = (before + means @ error).astype(np.float32)
+        if not np.all(np.isfinite(shifted)):
+            return bias
+        return new_constant(self._graph, f"{name}.bias", shifted)
 
     def rewrite_blocks(self, node: Node, chosen: BlockFormat | None) -> None:
         """Rewrite one product to one with weights in blocks, or give such a one integers of rows."""

@@ -299,7 +299,8 @@ class _Quantizer:
         states = dict(recipe.states)
         interface = interface_parameters(graph, assignment, ranges, states) if recipe.io == "int8" else {}
         sums = [node for node in int8 if node.operator.accumulate is not None]
-        inputs = {node.name: operand(node).name for node in sums}
+        dynamic = dynamic_products(graph, recipe, choices)
+        inputs = {node.name: operand(node).name for node in (*sums, *dynamic)}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, ranges)
         halves = round_chosen(graph, recipe, choices, log)
@@ -314,7 +315,11 @@ class _Quantizer:
                 self._corrections.append(Correction("correct_bias", node.name, (), (node.name,)))
             margins[node.name] = set_integers(graph, node, weights, choices.of_node(node).per_tensor)
         maker = BlockMaker(known_blocks, refined=recipe.rounding == "hqq")
-        rows = scale_rows(graph, dynamic_products(graph, recipe, choices), log, maker)
+        shifting = {
+            node.name: self._means(node, inputs[node.name], choices.of_node(node)) for node in dynamic
+        }
+        seen = {name: means for name, means in shifting.items() if means is not None}
+        rows = scale_rows(graph, dynamic, log, maker, seen)
         formats = block_products(graph, recipe, choices)
         quantize_in_blocks(graph, formats, log, maker)
         halves = {**halves, **{node.name: str(chosen) for node, chosen in formats.items()}}
@@ -400,7 +405,7 @@ class _Quantizer:
         wanted = self._recipe.correct_bias and "correct_bias" not in choice.left_out
         if not wanted or profile is None or profile.channels is None:
             return None
-        return channel_means(profile.channels, self._samples, self._graph, operand(node))
+        return channel_means(profile, self._samples, self._graph, operand(node))
 
     def _corrected(
         self, means: Mapping[Node, Array | None], sources: Mapping[str, FloatWeights], choices: Choices

@@ -25,11 +25,11 @@ from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.samples import Data
 from qglow.tuning.effort import FAST, with_effort
-from qglow.tuning.few_seen import for_few_seen
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.reconstruction import WITHOUT_SAMPLES, reconstruct
 from qglow.tuning.repair import Repaired, repaired
 from qglow.tuning.self_check import FloatRuns, check_model
+from qglow.tuning.without_range import without_range
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,9 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     )
     few: tuple[Repair, ...] = ()
     if options.repair:
-        recipe, few = for_few_seen(recipe, profiled, statistics)
+        # Efforts above `fast` round weights of products with ranges, by what they see of them.
+        rows = options.effort == FAST and recipe.rounding == "nearest"
+        recipe, few = without_range(recipe, profiled, statistics, rows)
     found = Repaired(recipe)
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.

@@ -20,7 +20,7 @@ from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.weights import dequantize_weights
-from qglow.quantization.dynamic import multiplies_scaled_rows, scaled_columns
+from qglow.quantization.dynamic import added_bias, multiplies_scaled_rows, scaled_columns
 from qglow.quantization.weights import output_axis
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions
@@ -214,11 +214,13 @@ def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph,
 def real_constants(node: Node, policy: Accumulate) -> dict[str, Array] | None:
     """Return dequantized weights and bias of an int8 node, by name of the operand.
 
-    None if they are float. Of a node that multiplies scaled rows they are the weights alone.
+    None if they are float.
     """
     if multiplies_scaled_rows(node):
-        weights = scaled_columns(node)
-        return None if weights is None else {policy.w: weights}
+        weights, bias_of_rows = scaled_columns(node), added_bias(node)
+        if weights is None:
+            return None
+        return {policy.w: weights} | ({} if bias_of_rows is None else {policy.bias: bias_of_rows})
     x, w, bias = (node.operand(name) for name in (policy.x, policy.w, policy.bias))
     if x is None or w is None or w.data is None or x.type.quantization is None:
         return None

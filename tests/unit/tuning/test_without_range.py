@@ -17,9 +17,9 @@ from qglow.profiling.samples import Sample
 from qglow.recipe.choices import FIXED, Calibration
 from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.tuning.few_seen import FEWEST, for_few_seen
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.stage import Stage
+from qglow.tuning.without_range import FEWEST, without_range
 from tests.unit.quantization.attention_networks import TOKENS, WIDTH, Network, bert, gated_convolutions
 from tests.unit.tuning.repair_networks import level, made
 
@@ -49,11 +49,11 @@ def named(graph: Graph, result: str) -> str:
 def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
     graph = bert()
     quantizer = made(graph, texts(3))
-    recipe, repairs = for_few_seen(Recipe(), graph, quantizer.statistics)
+    recipe, repairs = without_range(Recipe(), graph, quantizer.statistics, rows=False)
     fresh = texts(40, seed=77)
     assert level(quantizer, recipe, fresh) > level(quantizer, Recipe(), fresh) + 1.0
     repair, *_ = repairs
-    assert "scale their rows while the model runs" in repair.what and repair.won_db is None
+    assert "measure their rows while the model runs" in repair.what and repair.won_db is None
     report = quantizer(recipe).report
     measured = {node.name for node in report.quantized if node.dynamic}
     assert measured and {operand(n).name for n in graph.nodes if n.name in measured} == set(repair.values)
@@ -62,17 +62,29 @@ def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
 def test_inputs_that_were_seen_often_or_are_uneven_have_ranges() -> None:
     graph = bert()
     quantizer = made(graph, texts(3))
-    assert for_few_seen(Recipe(), graph, seen_often(quantizer)) == (Recipe(), ())
-    recipe, _ = for_few_seen(Recipe(), graph, quantizer.statistics)
+    assert without_range(Recipe(), graph, seen_often(quantizer), rows=False) == (Recipe(), ())
+    recipe, _ = without_range(Recipe(), graph, quantizer.statistics, rows=False)
     measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
     assert {named(graph, f"{block}.up") for block in "ab"} <= measured
     assert not {named(graph, f"{block}.down") for block in "ab"} & measured  # they read results of Gelu
 
 
+def test_products_measure_their_rows_however_often_their_inputs_were_seen() -> None:
+    """Rows are better than ranges of any number of samples, where efforts round no weights for ranges."""
+    graph = bert()
+    quantizer = made(graph, texts(40))
+    recipe, _ = without_range(Recipe(), graph, seen_often(quantizer), rows=True)
+    measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
+    assert {named(graph, f"{block}.up") for block in "ab"} <= measured
+    assert not {named(graph, f"{block}.down") for block in "ab"} & measured
+    fresh = texts(40, seed=77)
+    assert level(quantizer, recipe, fresh) > level(quantizer, Recipe(), fresh)
+
+
 def test_an_uneven_input_that_was_seen_least_reaches_farther() -> None:
     graph = bert()
     quantizer = made(graph, texts(3))
-    recipe, (_, repair) = for_few_seen(Recipe(), graph, quantizer.statistics)
+    recipe, (_, repair) = without_range(Recipe(), graph, quantizer.statistics, rows=False)
     (rule,) = [rule for rule in recipe.rules if rule.calibration is not None]
     assert str(rule.calibration) == "minmax:1.35" and "1.35 times" in repair.what
     values = {value.name: value for value in graph.values()}
@@ -83,13 +95,13 @@ def test_an_uneven_input_that_was_seen_least_reaches_farther() -> None:
         seen, found = quantizer.statistics[value.name], assigned[value.name]
         assert found.scale * 255 == pytest.approx(1.35 * (seen.high - seen.low), rel=0.01)
     often = seen_often(quantizer)
-    assert for_few_seen(Recipe(), graph, often) == (Recipe(), ())
+    assert without_range(Recipe(), graph, often, rows=False) == (Recipe(), ())
 
 
 def test_networks_without_attention_stay_as_they_are() -> None:
     graph = gated_convolutions()
     statistics = made(graph, drawn(graph, 4)).statistics
-    assert for_few_seen(Recipe(), graph, statistics) == (Recipe(), ())
+    assert without_range(Recipe(), graph, statistics, rows=False) == (Recipe(), ())
 
 
 @pytest.mark.parametrize(
@@ -105,14 +117,14 @@ def test_networks_without_attention_stay_as_they_are() -> None:
 )
 def test_a_recipe_that_decides_stays_as_it_is(recipe: Recipe) -> None:
     graph = bert()
-    assert for_few_seen(recipe, graph, made(graph, texts(3)).statistics) == (recipe, ())
+    assert without_range(recipe, graph, made(graph, texts(3)).statistics, rows=False) == (recipe, ())
 
 
 def test_rules_come_first() -> None:
     graph = bert()
     statistics = made(graph, texts(3)).statistics
     rule = Rule(Match(operator="Gemm"), dtype="int8")
-    assert for_few_seen(Recipe(rules=(rule,)), graph, statistics) == (Recipe(rules=(rule,)), ())
+    assert without_range(Recipe(rules=(rule,)), graph, statistics, rows=False) == (Recipe(rules=(rule,)), ())
 
 
 def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
@@ -124,16 +136,16 @@ def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
     pooled = network.add(GlobalAveragePool(), square, name="pooled")
     flat = network.add(Reshape((1, WIDTH)), pooled, name="flat")
     graph = network.finish(network.linear(flat, 4 * WIDTH, "head"))
-    recipe, _ = for_few_seen(Recipe(), graph, made(graph, drawn(graph, 3)).statistics)
+    recipe, _ = without_range(Recipe(), graph, made(graph, drawn(graph, 3)).statistics, rows=False)
     by_type = {rule.dtype: rule.match.name or "" for rule in recipe.rules}
     assert re.fullmatch(by_type["float"], named(graph, "pooled"))
     assert re.fullmatch(by_type[DYNAMIC], named(graph, "head"))
 
 
 def test_other_products_get_the_calibration_that_suits_the_outputs() -> None:
-    """A rehearsal has the weights of products that measure their rows, whose integers have no scale."""
+    """A rehearsal has weights and biases of products that measure their rows."""
     graph = bert()
-    kept = texts(8)
+    kept = texts(32)
     quantizer = made(graph, kept)
     rule = Rule(Match(name=named(graph, "a.up")), dtype=DYNAMIC)
     stage = Stage.first(Recipe(rules=(rule,)), quantizer, kept)

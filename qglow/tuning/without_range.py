@@ -1,8 +1,11 @@
-"""Products of models with attention whose inputs a profile saw too few elements of to give them a range.
+"""Inputs of products in models with attention that no range suits, and what they get in its place.
 
-The largest of a few hundred elements is well below that of the next few thousand, so that a range from a
-handful of samples clips later ones: the classifier behind an encoder reads one row of each sample. Such a
-product measures its rows while the model runs, which takes no data and, with few rows, hardly any time.
+A row of such an input is a token, and tokens differ more from each other than their elements do: a product
+whose rows are measured while the model runs loses less than one with a range from any number of samples, and
+clips nothing of later ones. With few rows that takes hardly any time.
+
+Where rows are too uneven for that and few elements were seen, the range reaches farther: the largest of a few
+hundred elements is well below that of the next few thousand.
 """
 
 from __future__ import annotations
@@ -22,57 +25,63 @@ from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
 
 FEWEST = 8192
-"""Elements of a value that give it a range.
+"""Elements of a value that give it a range where products keep ranges.
 
-Of drawn transformers with 8 samples, those below lost up to 12 dB on other samples, those above hardly any.
+Of drawn transformers with 8 samples, those below lost up to 12 dB on other samples.
 """
 MOST_UNEVEN = 2.0
 """Largest ratio of the two ends of a range. Rows are symmetric, which costs results of activations a bit."""
 VERY_FEW = 1024
-"""Elements of an uneven value from which on its range is what was seen."""
+"""Elements of a value with a range from which on it is what was seen."""
 FARTHER = 1.35
 """Factor of the range below that, about what a normal distribution needs for a hundred times as many."""
 
 
-def for_few_seen(
-    recipe: Recipe, graph: Graph, statistics: Mapping[str, ValueProfile]
+def without_range(
+    recipe: Recipe, graph: Graph, statistics: Mapping[str, ValueProfile], rows: bool
 ) -> tuple[Recipe, tuple[Repair, ...]]:
     """Return the recipe with rules for such products, and what they change; nothing where it decides itself.
 
-    Rules of the recipe, and a calibration, weight scales or arithmetic that it states, stay in force. Light
-    nodes whose few results such products alone read are float.
+    Rules of the recipe, and a calibration, weight scales or arithmetic that it states, stay in force. rows:
+    whether all products that can measure their rows do, not only those of whose input few elements were seen.
+    Light nodes whose results such products alone read are float.
     """
     if recipe.per_tensor or recipe.requantization == FIXED or not recipe.calibration.is_default:
         return recipe, ()
     choices = Choices.of(graph, recipe)
     if not any(choice.in_attention for choice in choices.nodes.values()):
         return recipe, ()
-    few = [
+    products = [
         node
         for node in graph.nodes
-        if node.operator.accumulate is not None
-        and _is_undecided(choices.of_node(node))
-        and _saw_few(operand(node), statistics)
+        if node.operator.accumulate is not None and _is_undecided(choices.of_node(node))
     ]
     even = {
-        node: None for node in few if _is_even(operand(node), statistics) and unfit_for_rows(node) is None
+        node: None
+        for node in products
+        if (rows or _saw_few(operand(node), statistics, FEWEST))
+        and _is_even(operand(node), statistics)
+        and unfit_for_rows(node) is None
     }
-    light = _only_read_by(even, graph, statistics, choices)
-    uneven = [operand(node) for node in few if not _is_even(operand(node), statistics)]
-    very_few = [value for value in dict.fromkeys(uneven) if statistics[value.name].total < VERY_FEW]
-    farther = [each for value in very_few for each in _moved_from(value) if not choices.of_value(each).rules]
+    light = _only_read_by(even, graph, choices)
     rules, repairs = [], []
     if even:
         rules.append(_rule([node.name for node in even], dtype=DYNAMIC))
-        repairs.append(
-            _repair(_count(even, "products scale their rows while the model runs"), map(operand, even))
-        )
+        repairs.append(_repair(_count(even), map(operand, even)))
     if light:
         rules.append(_rule([node.name for node in light], dtype="float"))
+    few = dict.fromkeys(operand(node) for node in products if node not in even)
+    very_few = [value for value in few if _saw_few(value, statistics, VERY_FEW)]
+    farther = [
+        each
+        for each in dict.fromkeys(each for value in very_few for each in _moved_from(value))
+        if not choices.of_value(each).rules
+    ]
     if farther:
         chosen = Calibration("minmax", stated=True, factor=FARTHER)
         rules.append(_rule([value.name for value in farther], calibration=chosen))
-        repairs.append(_repair(f"ranges {FARTHER:g} times as far as what was seen", farther))
+        what = f"ranges {FARTHER:g} times as far as what was seen: too few elements were seen for a range"
+        repairs.append(_repair(what, farther))
     return replace(recipe, rules=(*rules, *recipe.rules)), tuple(repairs)
 
 
@@ -81,14 +90,16 @@ def _is_undecided(choice: Choice) -> bool:
     return not (choice.rules or choice.kept_float or choice.policy or choice.wide)
 
 
-def _saw_few(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
+def _saw_few(value: Value, statistics: Mapping[str, ValueProfile], fewest: int) -> bool:
     seen = statistics.get(value.name)
-    return seen is not None and 0 < seen.total < FEWEST
+    return seen is not None and 0 < seen.total < fewest
 
 
 def _is_even(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
     """Whether a value reaches about equally far in both directions."""
-    seen = statistics[value.name]
+    seen = statistics.get(value.name)
+    if seen is None or not seen.total:
+        return False
     ends = sorted((-seen.low, seen.high))
     return ends[1] <= MOST_UNEVEN * ends[0]
 
@@ -101,17 +112,15 @@ def _moved_from(value: Value) -> list[Value]:
     return chain
 
 
-def _only_read_by(
-    products: Mapping[Node, None], graph: Graph, statistics: Mapping[str, ValueProfile], choices: Choices
-) -> list[Node]:
-    """Return the light nodes of which few results were seen, and read by these products alone."""
+def _only_read_by(products: Mapping[Node, None], graph: Graph, choices: Choices) -> list[Node]:
+    """Return the light nodes that these products alone read: integers of theirs would be measured again."""
     found: list[Node] = []
     for node in reversed(graph.nodes):
         users = [user for value in node.outputs for user in value.users()]
         if not users or any(user not in products and user not in found for user in users):
             continue
-        few = all(_saw_few(value, statistics) and not graph.is_output(value) for value in node.outputs)
-        if few and node.operator.is_light and _is_undecided(choices.of_node(node)):
+        inner = not any(graph.is_output(value) for value in node.outputs)
+        if inner and node.operator.is_light and _is_undecided(choices.of_node(node)):
             found.append(node)
     return found
 
@@ -120,10 +129,10 @@ def _rule(names: Iterable[str], dtype: str | None = None, calibration: Calibrati
     return Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype, calibration=calibration)
 
 
-def _count(nodes: Mapping[Node, None], what: str) -> str:
-    return f"{len(nodes)} {what}" if len(nodes) > 1 else "one product scales its rows while the model runs"
+def _count(nodes: Mapping[Node, None]) -> str:
+    one = "one product measures its rows while the model runs"
+    return f"{len(nodes)} products measure their rows while the model runs" if len(nodes) > 1 else one
 
 
 def _repair(what: str, values: Iterable[Value]) -> Repair:
-    names = tuple(dict.fromkeys(value.name for value in values))
-    return Repair(f"{what}: too few elements were seen for a range", None, None, names)
+    return Repair(what, None, None, tuple(dict.fromkeys(value.name for value in values)))
