@@ -159,3 +159,14 @@ def activates(node: Node) -> bool:
         kept = producer.inputs[producer.operator.kept_operand]
         producer = None if kept is None else kept.producer
     return producer is not None and producer.operator.accumulate is not None
+
+
+def looks_up(node: Node) -> bool:
+    """Whether a node looks up rows of a constant table of floats, as an embedding does."""
+    table = node.inputs[0] if node.operator.looks_up_rows else None
+    places = node.inputs[1] if table is not None else None
+    return table is not None and table.is_constant and table.type.is_float and _is_computed(places)
+
+
+def _is_computed(value: Value | None) -> bool:
+    return value is not None and not value.is_constant

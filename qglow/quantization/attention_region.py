@@ -6,6 +6,7 @@ From the blocks a region grows:
 - from what these read, and from what the block gives, along the residual stream: elementwise arithmetic,
   norms and data movement in both directions, up to the products with weights and to activations that clamp,
   and forward means over tokens;
+- from what an embedding looks up in a table, in the same way, also where a product widens it later;
 - to feed-forward branches: what lies between a few products with weights, of which the first read the stream
   and the last gives to it.
 
@@ -31,6 +32,7 @@ from qglow.quantization.attention import (
     is_gate,
     is_residual_sum,
     joins_pixels,
+    looks_up,
     passes,
     streams,
 )
@@ -82,6 +84,7 @@ def attention_region(graph: Graph) -> AttentionRegion:
         if core is not None:
             growth.take_block(core)
     if growth.region.roles:
+        growth.take_embeddings()
         growth.follow_stream()
         growth.take_branches()
         growth.close()
@@ -158,6 +161,13 @@ class _Growth:
                     waiting += user.outputs
                 else:
                     yield value
+
+    def take_embeddings(self) -> None:
+        """Begin another stream with rows of tables.
+
+        Positions that are added to them are constants of the profiled length, which would have scales of it.
+        """
+        self._waiting += [node.output for node in self._graph.nodes if looks_up(node)]
 
     def follow_stream(self) -> None:
         """Follow the residual stream in both directions."""

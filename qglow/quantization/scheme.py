@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import operand
 from qglow.graph.work import node_multiply_adds
-from qglow.quantization.attention import gives_reals, is_gate
+from qglow.quantization.attention import gives_reals, is_gate, looks_up
 from qglow.quantization.attention_region import AttentionRegion, attention_region, whole_region
 from qglow.recipe.choices import Calibration
 from qglow.recipe.schema import Recipe
@@ -85,7 +85,7 @@ def _of_region(graph: Graph, region: AttentionRegion, heads: Collection[Node]) -
         found[node.name] = Treatment() if node in moved else Treatment(role.reason)
     least = LEAST_SHARE * sum(value.type.size for value in graph.constants())
     for node in graph.nodes:
-        if _looks_up(node) and any(user in region.roles for user in node.output.users()):
+        if looks_up(node) and any(user in region.roles for user in node.output.users()):
             large = operand(node).type.size >= least
             found[node.name] = Treatment(by_rows=True) if large else Treatment(SMALL_TABLE)
     for product in region.products:
@@ -134,16 +134,6 @@ def _moved_for_products(graph: Graph, region: AttentionRegion, heads: Collection
 
 def _multiplies(user: Node, value: Value) -> bool:
     return user.operator.accumulate is not None and user.inputs[0] is value and user.inputs.count(value) == 1
-
-
-def _looks_up(node: Node) -> bool:
-    """Whether a node looks up rows of a constant table of floats, as an embedding does."""
-    table = node.inputs[0] if node.operator.looks_up_rows else None
-    return table is not None and table.is_constant and table.type.is_float and not _is_given(node.inputs[1])
-
-
-def _is_given(value: Value | None) -> bool:
-    return value is None or value.is_constant
 
 
 def _behind_gate(product: Node, region: AttentionRegion, moved: set[Node]) -> list[Node]:

@@ -29,6 +29,7 @@ from qglow.recipe.rules import ROLES
 from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import MODEL
 from tests.unit.quantization.attention_networks import (
+    DEPTH,
     TOKENS,
     WIDTH,
     Network,
@@ -81,6 +82,20 @@ def test_llama_is_one_region_with_its_gates() -> None:
     assert {"a.norm1.mean", "b.norm2.div", "last", "last.mean"} <= found.keys()
     rest = {n.output.name for n in graph.nodes if n.operator.accumulate is None} - found.keys()
     assert rest == {"words", "head.shape"}
+
+
+def test_narrow_embeddings_that_a_product_widens_are_inside() -> None:
+    """In int8 the positions of one length would have a scale that those of others have not."""
+    network = Network()
+    words = network.builder.input("tokens", TensorType(ElementType.INT64, (1, TOKENS)))
+    table = network.add(Gather(0), network.constant(200, DEPTH, scale=1.0), words, name="words")
+    summed = network.add(Add(), table, network.constant(TOKENS, DEPTH), name="positions")
+    x = network.block(network.linear(summed, WIDTH, "widened"), "a")
+    graph = network.finish(network.linear(x, 5, "head"))
+    region = attention_region(graph)
+    positions = next(node for node in graph.nodes if node.output.name == "positions")
+    assert positions in region.roles
+    assert any(node.output.name == "widened" for node in region.products)
 
 
 def test_stem_and_decoder_of_convolutions_are_outside() -> None:
