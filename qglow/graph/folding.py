@@ -36,7 +36,7 @@ def evaluate_constant_node(node: Node) -> tuple[Array, ...] | None:
     size = sum(kind.byte_size for kind in node.output_types())
     require_more_memory(_TEMPORARIES * size, f"computing '{node.outputs[0].name}', which is constant,")
     arrays = [None if value is None else value.data for value in node.inputs]
-    return node.operator.run(arrays, node.input_types(), node.output_types())
+    return node.operator.run(arrays, node.input_types(), node.output_types(), constants=True)
 
 
 def is_too_large(node: Node) -> bool:

@@ -158,6 +158,13 @@ class Operator(Traits, ABC):
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """Compute the float (or plain integer) results in numpy."""
 
+    def evaluate_constants(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """Compute results that become constants of a model, with the same bits on every machine.
+
+        Operators whose `evaluate` adds in an order of numpy's choice override it.
+        """
+        return self.evaluate(inputs)
+
     def evaluate_types(self, inputs: Sequence[TensorType | None]) -> tuple[Array, ...] | None:
         """Results that the types of the operands determine without data; None if they do not."""
         return None
@@ -181,8 +188,12 @@ class Operator(Traits, ABC):
         inputs: Sequence[Array | None],
         input_types: Sequence[TensorType | None],
         output_types: Sequence[TensorType],
+        constants: bool = False,
     ) -> tuple[Array, ...]:
-        """Evaluate the float or the quantized form, as types ask; 16-bit floats are widened to float32."""
+        """Evaluate the float or the quantized form, as types ask; 16-bit floats are widened to float32.
+
+        constants: whether results become constants of a model.
+        """
         inputs = [
             a if a is None or t is None or not t.is_half else widen(a)
             for a, t in zip(inputs, input_types, strict=True)
@@ -190,7 +201,7 @@ class Operator(Traits, ABC):
         types = [*input_types, *output_types]
         if any(t is not None and t.is_quantized for t in types):
             return self.evaluate_quantized(inputs, input_types, output_types)
-        return self.evaluate(inputs)
+        return self.evaluate_constants(inputs) if constants else self.evaluate(inputs)
 
     @property
     def regions(self) -> tuple[Any, ...]:

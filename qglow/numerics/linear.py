@@ -21,6 +21,23 @@ def gemm_float(x: Array, w: Array, bias: Array | None = None) -> Array:
     return result if bias is None else result + np.asarray(bias, np.float32)
 
 
+def product_in_order(a: Array, b: Array) -> Array:
+    """float32 `np.matmul(a, b)` by sums in float64 in the order of the axis that is summed over.
+
+    numpy's own order depends on the processor and on the number of threads, and the last bits on the order.
+    """
+    left = np.asarray(a, np.float64)[None, :] if a.ndim == 1 else np.asarray(a, np.float64)
+    right = np.asarray(b, np.float64)[:, None] if b.ndim == 1 else np.asarray(b, np.float64)
+    stacks = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    total = np.zeros((*stacks, left.shape[-2], right.shape[-1]))
+    for k in range(left.shape[-1]):
+        total += left[..., :, k, None] * right[..., k, None, :]
+    total = total[..., 0] if b.ndim == 1 else total
+    if a.ndim == 1:
+        total = total[..., 0] if b.ndim == 1 else total[..., 0, :]
+    return total.astype(np.float32)
+
+
 def gemm_accumulate(x: Array, zero_x: int, w: Array, zero_w: Any = 0, bias: Array | None = None) -> Array:
     """Exact sums of `(x - zero_x) * (w - zero_w)` plus the int32 bias, as int64 M x N.
 

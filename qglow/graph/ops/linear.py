@@ -26,7 +26,7 @@ from qglow.graph.ops.rules import (
 )
 from qglow.graph.traits import Filters
 from qglow.numerics.elementwise import clip
-from qglow.numerics.linear import gemm_float, gemm_int8, matmul_int8
+from qglow.numerics.linear import gemm_float, gemm_int8, matmul_int8, product_in_order
 from qglow.numerics.requantize import quantized_bounds
 
 
@@ -57,6 +57,11 @@ class Gemm(Bounded):
         """Compute with numerics.linear, then the bounds."""
         result = gemm_float(given(inputs, 0), given(inputs, 1), optional(inputs, 2))
         return (clip(result, self.lo, self.hi),)
+
+    def evaluate_constants(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute sums in the order of K."""
+        result, bias = product_in_order(given(inputs, 0), given(inputs, 1)), optional(inputs, 2)
+        return (clip(result if bias is None else result + bias, self.lo, self.hi),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]
@@ -117,6 +122,10 @@ class MatMul(Operator):
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """float32 product."""
         return (np.asarray(np.matmul(given(inputs, 0), given(inputs, 1)), np.float32),)
+
+    def evaluate_constants(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute sums in the order of the common axis."""
+        return (product_in_order(given(inputs, 0), given(inputs, 1)),)
 
     def evaluate_quantized(
         self, inputs: Arrays, input_types: Types, output_types: Sequence[TensorType]

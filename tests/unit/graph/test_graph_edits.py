@@ -18,6 +18,7 @@ from qglow.graph.graph import Graph, Node, Value, names
 from qglow.graph.operator import OperatorTypeError, register
 from qglow.graph.ops.elementwise import Add, Clip, Relu
 from qglow.graph.ops.functions import Tanh
+from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.movement import Pad
 from qglow.graph.ops.shape import Shape, Transpose
 from qglow.graph.rewriting import Outcome, RewritePass
@@ -199,3 +200,18 @@ def test_rewriting_that_does_not_end_is_a_defect() -> None:
 def test_an_operator_is_declared_once() -> None:
     with pytest.raises(ValueError, match="Clip is declared twice"):
         register(Clip)
+
+
+def test_constants_of_a_model_are_summed_in_order() -> None:
+    """A profile is found again by the bits of constants, and numpy's order depends on threads."""
+    random = np.random.default_rng(1)
+    a, b = random.normal(size=(9, 300)).astype(np.float32), random.normal(size=(300, 4)).astype(np.float32)
+    total = np.zeros((9, 4))
+    for k in range(300):
+        total += np.outer(a[:, k].astype(np.float64), b[k].astype(np.float64))
+    for operator in (Gemm(), MatMul()):
+        builder = GraphBuilder("constants")
+        operands = [builder.constant("a", a), builder.constant("b", b)]
+        node = Node("n", operator, operands, [Value("y", float_type(9, 4))])
+        results = evaluate_constant_node(node)
+        assert results is not None and np.array_equal(results[0], total.astype(np.float32))

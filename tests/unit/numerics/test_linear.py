@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qglow.core.types import Quantization
-from qglow.numerics.linear import gemm_accumulate, gemm_float, gemm_int8, matmul_int8, worst_product
+from qglow.numerics.linear import (
+    gemm_accumulate,
+    gemm_float,
+    gemm_int8,
+    matmul_int8,
+    product_in_order,
+    worst_product,
+)
 from tests.unit.numerics.oracle import ort, relative_error
 
 
@@ -96,3 +103,22 @@ def test_worst_product_is_reached_and_not_passed(depth: int, zero_a: int, zero_b
     ends = np.array([-128, 127])
     largest = np.abs((ends[:, None] - zero_a) * (ends[None, :] - zero_b)).max()
     assert worst_product(depth, zero_a, zero_b) == depth * largest
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((5, 7), (7, 3)),
+        ((7,), (7, 3)),
+        ((5, 7), (7,)),
+        ((7,), (7,)),
+        ((2, 1, 5, 7), (4, 7, 3)),
+        ((0, 7), (7, 3)),
+    ],
+)
+def test_products_in_order_are_those_of_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=shape).astype(np.float32) for shape in (left, right))
+    found, expected = product_in_order(a, b), np.matmul(a.astype(np.float64), b.astype(np.float64))
+    assert found.shape == expected.shape and found.dtype == np.float32
+    assert np.allclose(found, expected, rtol=1e-6, atol=1e-6)
