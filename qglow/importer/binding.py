@@ -19,7 +19,7 @@ _SIGNAL = 16000
 nothing of 128 samples."""
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _OF_SAMPLES = ("Unsqueeze", "Reshape", "Transpose", "Pad", "Cast", "Identity", "Add", "Sub", "Mul", "Div")
-"""Operators between an input of sound and the first convolution: they keep it sound."""
+"""Operators between an input of sound and the first convolution, by its kernel: they keep it sound."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _is_signal(
     for node in nodes:
         if not node.input or node.input[0] not in samples:
             continue
-        if node.op_type == "Conv":
+        if any(attribute.name == "kernel_shape" for attribute in node.attribute):
             return True
         if node.op_type in _OF_SAMPLES:
             samples.update(node.output)

@@ -116,7 +116,7 @@ def test_the_example_of_a_shape_is_long_enough_for_sound(
     nodes = [
         helper.make_node("Unsqueeze", ["x", "axes"], ["u"]),
         helper.make_node("Sub", ["u", "mean"], ["s"]),
-        helper.make_node("Conv", ["s", "w"], ["y"]),
+        helper.make_node("Conv", ["s", "w"], ["y"], kernel_shape=[3]),
     ]
     with pytest.raises(UsageError, match=f"as in `shapes=x={example}`$"):
         bind_inputs([value], {}, 1, nodes)
