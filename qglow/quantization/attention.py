@@ -1,4 +1,4 @@
-"""Attention blocks of a graph, recognised by structure.
+"""Attention blocks of a graph and feed-forward branches behind norms, recognised by structure.
 
 A block is a softmax over the last axis, of a product of two computed values, whose result multiplies a
 computed value. Light operators and data movement may lie between: scales, masks, transposes, repeated heads.
@@ -7,7 +7,7 @@ computed value. Light operators and data movement may lie between: scales, masks
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from qglow.graph.graph import Node, Value
@@ -159,6 +159,61 @@ def activates(node: Node) -> bool:
         kept = producer.inputs[producer.operator.kept_operand]
         producer = None if kept is None else kept.producer
     return producer is not None and producer.operator.accumulate is not None
+
+
+def feed_forward(norm: Node) -> Value | None:
+    """Result of the branch norm, product, activation, product, as transformers and their kin have it.
+
+    Data movement, and norms of what was activated, may lie between, and a residual sum reads the result; None
+    where a node begins no such branch.
+    """
+    if not norm.operator.standardizes:
+        return None
+    for first in _products_behind([norm.output], moved=True):
+        activated = [user for value in _moved_to(first.output) for user in value.users() if activates(user)]
+        for last in _products_behind([node.output for node in activated], moved=False):
+            if _is_added(last.output):
+                return last.output
+    return None
+
+
+def _is_added(value: Value) -> bool:
+    """Whether a residual sum reads a value, past movement and factors."""
+    waiting, seen = [value], set[Value]()
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        for user in each.users():
+            if is_residual_sum(user):
+                return True
+            if passes(user) and len(computed_operands(user)) == 1 and not activates(user):
+                waiting += user.outputs
+    return False
+
+
+def _products_behind(values: Iterable[Value], moved: bool) -> Iterator[Node]:
+    """Products with weights that read values, past nodes that move them, or `passes` does if not `moved`."""
+    waiting, seen = list(values), set[Value]()
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.users():
+            if user.operator.accumulate is not None:
+                yield user
+            elif user.operator.kept_operand is not None or (not moved and passes(user)):
+                waiting += user.outputs
+
+
+def _moved_to(value: Value) -> list[Value]:
+    """A value with those that data movement alone makes of it."""
+    found = [value]
+    for each in found:
+        found += [v for user in each.users() if user.operator.kept_operand is not None for v in user.outputs]
+    return found
 
 
 def looks_up(node: Node) -> bool:

@@ -28,6 +28,7 @@ from qglow.quantization.attention import (
     attention_block,
     averages,
     computed_operands,
+    feed_forward,
     gives_reals,
     is_gate,
     is_residual_sum,
@@ -37,6 +38,8 @@ from qglow.quantization.attention import (
     streams,
 )
 
+FEWEST_BRANCHES = 2
+"""Feed-forward branches behind norms that make a network without attention one of this kind."""
 MOST_PRODUCTS = 3
 """Most products with weights, one after the other, in a branch from the stream and back to it."""
 
@@ -77,13 +80,22 @@ class AttentionRegion:
 
 
 def attention_region(graph: Graph) -> AttentionRegion:
-    """Return the attention blocks of a graph and what is connected to them; empty where there are none."""
+    """Return the attention blocks of a graph and what is connected to them; empty where there are none.
+
+    Networks that mix tokens by other means, such as ConvNeXt and PoolFormer, have the same stream with the
+    same feed-forward branches, and lose as much by int8: a few of these stand for blocks.
+    """
     growth = _Growth(graph)
+    branches = []
     for node in graph.nodes:
-        core = attention_block(node)
+        core, branch = attention_block(node), feed_forward(node)
         if core is not None:
             growth.take_block(core)
-    if growth.region.roles:
+        if branch is not None:
+            branches.append(branch)
+    if not growth.region.roles and len(branches) >= FEWEST_BRANCHES:
+        growth.take_results(branches)
+    if growth.begins:
         growth.take_embeddings()
         growth.follow_stream()
         growth.take_branches()
@@ -125,6 +137,15 @@ class _Growth:
         operands = [v for node in (*core.products, *core.contexts) for v in computed_operands(node)]
         self._take_heads([v for v in operands if v.producer not in self.region.roles])
         self._waiting += self._results(core.contexts)
+
+    def take_results(self, values: Iterable[Value]) -> None:
+        """Begin the stream with results of branches."""
+        self._waiting += values
+
+    @property
+    def begins(self) -> bool:
+        """Whether there is anything to grow from."""
+        return bool(self._waiting)
 
     def _take_heads(self, values: Iterable[Value]) -> None:
         """Go back from operands of attention products to the products with weights behind them."""

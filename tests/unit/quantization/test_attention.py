@@ -11,9 +11,11 @@ import pytest
 from qglow.core.types import Array, ElementType, TensorType
 from qglow.graph.graph import Graph, Node
 from qglow.graph.interpreter import Interpreter
-from qglow.graph.operator import KeepFloat
-from qglow.graph.ops.elementwise import Add
+from qglow.graph.operator import KeepFloat, Operator
+from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.functions import Gelu
 from qglow.graph.ops.movement import Gather, Slice
+from qglow.graph.ops.shape import Transpose
 from qglow.graph.text import print_graph
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profile import Profile
@@ -30,6 +32,7 @@ from qglow.recipe.schema import Recipe
 from tests.unit.profiling.networks import MODEL
 from tests.unit.quantization.attention_networks import (
     DEPTH,
+    HIDDEN,
     TOKENS,
     WIDTH,
     Network,
@@ -98,6 +101,34 @@ def test_narrow_embeddings_that_a_product_widens_are_inside() -> None:
     assert any(node.output.name == "widened" for node in region.products)
 
 
+def mixed(blocks: int, activation: Operator) -> Graph:
+    """Tokens that a product with weights mixes, and feed-forward branches behind norms; no attention."""
+    network = Network()
+    x = network.linear(network.input(1, TOKENS, WIDTH), WIDTH, "stem")
+    for number in range(blocks):
+        turned = network.add(Transpose((0, 2, 1)), x, name=f"turned{number}")
+        mixing = network.add(Transpose((0, 2, 1)), network.linear(turned, TOKENS, f"mixing{number}"))
+        normed = network.norm(mixing, f"norm{number}")
+        up = network.add(activation, network.linear(normed, HIDDEN, f"up{number}"), name=f"active{number}")
+        x = network.add(Add(), x, network.linear(up, WIDTH, f"down{number}"), name=f"sum{number}")
+    return network.finish(network.linear(x, 5, "head"))
+
+
+def test_networks_that_mix_tokens_without_attention_have_the_same_stream() -> None:
+    found = roles(mixed(2, Gelu()))
+    assert {found[f"sum{number}"] for number in range(2)} == {Role.SUM}
+    assert {found[f"norm{number}"] for number in range(2)} == {Role.NORM}
+    assert {found[f"active{number}"] for number in range(2)} == {Role.GATE}
+    assert {f"{name}{number}" for name in ("mixing", "up", "down") for number in range(2)} <= products(
+        mixed(2, Gelu())
+    )
+
+
+@pytest.mark.parametrize(("blocks", "activation"), [(1, Gelu()), (3, Relu())])
+def test_one_branch_or_such_as_clamp_make_no_region(blocks: int, activation: Operator) -> None:
+    assert not roles(mixed(blocks, activation))
+
+
 def test_stem_and_decoder_of_convolutions_are_outside() -> None:
     graph = vision()
     found = roles(graph)
@@ -116,7 +147,7 @@ def test_a_softmax_over_another_axis_is_no_attention() -> None:
     for node in graph.nodes:
         if node.operator.name == "Softmax":
             node.operator = replace(node.operator, axis=1)  # type: ignore[call-arg]
-    assert not attention_region(graph).roles
+    assert not {Role.SCORES, Role.MIXTURE} & set(attention_region(graph).roles.values())
 
 
 def profiled(graph: Graph) -> Profile:
