@@ -16,23 +16,21 @@ import numpy as np
 from qglow.core.types import Array, Shape
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.traits import Filters, SlidingWindow
-from qglow.profiling.histogram import ValueProfile
+from qglow.profiling.histogram import ChannelProfile
 from qglow.quantization.weights import FloatWeights, rounding_error
 
 
-def channel_means(profile: ValueProfile, samples: int, graph: Graph, value: Value) -> Array:
+def channel_means(channels: ChannelProfile, elements: int, samples: int, graph: Graph, value: Value) -> Array:
     """Return the mean of each channel of a value over all elements of `samples` samples, float64[C].
 
     A value may have several rows per sample along its first axis, such as the tokens that a Gemm takes
-    one by one; each of them was counted, and samples may have had different numbers of them. Raises
-    ValueError for a value of which no channels were counted.
+    one by one; each of them was counted, and samples may have had different numbers of them. elements: how
+    many were counted; 0 where nobody knows, and the value's own shape tells.
     """
-    channels, shape = profile.channels, value.type.shape
-    if channels is None:
-        raise ValueError(f"no channels of %{value.name} were counted")
-    if math.prod(shape[1:]) == len(channels.low):
+    shape, count = value.type.shape, len(channels.low)
+    if elements and math.prod(shape[1:]) == count:
         # Rows of one element a channel tell how many they were, whatever the shapes of the samples.
-        rows = profile.total / len(channels.low) / max(samples, 1)
+        rows = elements / count / max(samples, 1)
     else:
         batch = graph.inputs[0].type.shape[:1] if graph.inputs else ()
         rows = shape[0] / batch[0] if batch and batch[0] else 1.0

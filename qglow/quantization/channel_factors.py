@@ -159,7 +159,7 @@ class FactorSearch:
         low, high = _by_channel(profile.channels.low, profile.channels.high, layout, scope.size)
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
             raise NoScope(f"no finite channel ranges of %{value.name}")
-        means = channel_means(profile, self.samples, self.graph, value)
+        means = channel_means(profile.channels, profile.total, self.samples, self.graph, value)
         counts = np.maximum(np.bincount(layout.channels, minlength=scope.size), 1)
         mean = np.bincount(layout.channels, means, scope.size) / counts
         schema = self.schema_of(value)

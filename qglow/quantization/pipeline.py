@@ -265,7 +265,10 @@ class _Quantizer:
         if wanted:
             known = self._factors.setdefault(preparation_key(recipe), {})
             search = SharedSearch(graph, statistics, self._samples, choices.schema_of, self._searched)
-            made += equalize(graph, statistics, search, reasons, wanted, log, known)
+            # Integers of rows gain by scaled channels as those of ranges do.
+            by_rows = dynamic_products(graph, recipe, choices)
+            staying = {node: why for node, why in reasons.items() if by_rows.get(node, why) is not None}
+            made += equalize(graph, statistics, search, staying, wanted, log, known)
         if recipe.split_channels:
             left_out = choices.left_out("split_channels")
             made += split_channels(graph, statistics, reasons, recipe.split_channels, log, left_out)
@@ -405,7 +408,9 @@ class _Quantizer:
         wanted = self._recipe.correct_bias and "correct_bias" not in choice.left_out
         if not wanted or profile is None or profile.channels is None:
             return None
-        return channel_means(profile, self._samples, self._graph, operand(node))
+        # Scaled channels have no histogram, but as many elements as before.
+        counted = self._profiled.get(value_name, profile).total
+        return channel_means(profile.channels, counted, self._samples, self._graph, operand(node))
 
     def _corrected(
         self, means: Mapping[Node, Array | None], sources: Mapping[str, FloatWeights], choices: Choices

@@ -53,3 +53,15 @@ def test_a_transformer_with_outlier_channels_comes_back_to_float(tmp_path: Path)
     assert made.report is not None and made.recipe.smooth == 0.5
     log = [entry for entry in made.report.log if entry.pass_name == "equalize-channels" and entry.applied]
     assert len(log) == 2
+
+
+def test_products_that_measure_their_rows_are_smoothed_too(tmp_path: Path) -> None:
+    """A row with an outlier has few levels for its other elements."""
+    broken = qglow.load_model(transformer(tmp_path / "transformer.onnx", CALIBRATION))
+    profile = broken.profile(CALIBRATION)
+    levels = {}
+    for smooth in (False, True):
+        made = broken.quantize(profile, qglow.Recipe(smooth=smooth))
+        assert made.report is not None and made.report.dynamic
+        levels[smooth] = qglow.compare(made, TEST_DATA).pairings[0].overall.sqnr_db
+    assert levels[True] > 25.0 and levels[True] > levels[False] + 10.0

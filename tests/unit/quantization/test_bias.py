@@ -87,5 +87,6 @@ def test_means_of_rows_do_not_depend_on_the_shape_that_was_profiled_most() -> No
         b = GraphBuilder("g")
         x = b.input("x", float_type(1, tokens, 4))
         graph = b.finish(b.node(Reshape((tokens, 4)), x, name="rows"))
-        means = channel_means(seen, 2, graph, graph.outputs[0])
+        assert seen.channels is not None
+        means = channel_means(seen.channels, seen.total, 2, graph, graph.outputs[0])
         assert means == pytest.approx(np.concatenate(rows).mean(axis=0))
