@@ -14,6 +14,7 @@ from onnxruntime.quantization import quantize_dynamic
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import qglow
+from qglow.api.quantized import load_quantized
 from qglow.cli.main import main
 from qglow.core.errors import DataError, InputFileError, QglowError, UsageError
 from qglow.generation.text import TextTokens
@@ -146,6 +147,53 @@ def test_a_model_in_16_bits_keeps_its_cache_in_float(options: dict[str, Any], tm
     qglow.save_generator(loaded, tmp_path / "decoder.qglow", context=32, piece=8, **options)
     again = qglow.load_generator(qglow.load(tmp_path / "decoder.qglow"), **options)
     assert list(again.generate(BEGIN, COUNT)) == expected()
+
+
+def half_cache(taken: set[str], given: set[str]) -> onnx.ModelProto:
+    """The decoder in float32 whose cache is float16 in these inputs and outputs."""
+    model = decoder()
+    half, graph = TensorProto.FLOAT16, model.graph
+    for node in graph.node:
+        node.input[:] = [f"{name}__read" if name in taken else name for name in node.input]
+        written = [f"{name}__wide" if name in given else name for name in node.output]
+        node.output[:] = written
+        node.input[:] = [f"{name}__wide" if name in given else name for name in node.input]
+    casts = [helper.make_node("Cast", [n], [f"{n}__read"], to=TensorProto.FLOAT) for n in sorted(taken)]
+    for place, cast in enumerate(casts):
+        graph.node.insert(place, cast)
+    graph.node.extend(helper.make_node("Cast", [f"{n}__wide"], [n], to=half) for n in sorted(given))
+    for value in (*graph.input, *graph.output):
+        if value.name in taken | given:
+            value.type.tensor_type.elem_type = half
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": "int8"}])
+@pytest.mark.parametrize(
+    ("taken", "given"),
+    [({"past_key", "past_value"}, {"present_key"}), ({"past_value"}, {"present_key", "present_value"})],
+)
+def test_a_cache_that_is_half_in_16_bits_is_kept_in_float(
+    taken: set[str], given: set[str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """torch's exporter casts what is computed of a half model from the second layer on to float32."""
+    path = save(half_cache(taken, given), tmp_path)
+    loaded = qglow.load_model(path)
+    generator = qglow.load_generator(loaded, context=32, piece=8, **options)
+    assert list(generator.generate(BEGIN, COUNT)) == expected()
+    assert isinstance(generator.executable, GrowingExecutable)
+    kinds = {generator.executable.state[name].dtype for name in STATES}
+    assert kinds == {np.dtype(np.int8 if options else np.float32)}
+    qglow.save_generator(loaded, tmp_path / "decoder.qglow", context=32, piece=8, **options)
+    again = qglow.load_generator(qglow.load(tmp_path / "decoder.qglow"), **options)
+    assert list(again.generate(BEGIN, COUNT)) == expected()
+
+
+def test_a_quantized_model_keeps_a_cache_that_is_half_in_16_bits(tmp_path: Path, capsys: Capture) -> None:
+    path, out = save(half_cache({"past_key", "past_value"}, {"present_key"}), tmp_path), tmp_path / "q"
+    assert main(["quantize", str(path), "--weights", "int4", "--dynamic", "-o", str(out)]) == 0
+    quantized = qglow.load_generator(load_quantized(out), context=32, piece=8)
+    assert len(list(quantized.generate(BEGIN, COUNT))) == COUNT
 
 
 def test_a_model_that_is_quantized_already_generates(with_cache: Path, tmp_path: Path) -> None:
