@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from qglow.core.errors import ModelError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
+from qglow.importer.filled_places import with_filled_places
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.last_selected import with_last_selected
 from qglow.importer.steps import name_steps
@@ -78,9 +79,11 @@ def _load(place: ModelPlace) -> ModelFile:
         inlined = with_functions_inlined(proto, nodes)
     except ModelError as error:
         raise ModelError(f"{place}: {error}") from error
-    selected = with_last_selected(inlined, nodes if inlined is proto else inlined.graph.node, opset)
-    if selected is not proto:
-        proto, nodes = selected, _sorted_nodes(place, selected.graph)
+    changed = inlined
+    for form in (with_last_selected, with_filled_places):
+        changed = form(changed, nodes if changed is proto else changed.graph.node, opset)
+    if changed is not proto:
+        proto, nodes = changed, _sorted_nodes(place, changed.graph)
     name_steps(proto, nodes)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
