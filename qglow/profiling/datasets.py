@@ -27,6 +27,7 @@ from qglow.profiling.samples import (
     InputSpec,
     InputSpecs,
     Sample,
+    check_counts,
     fit_sample,
     forms_text,
     remedy,
@@ -230,6 +231,7 @@ def _open_file(
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     _check_arrays(path, arrays, specs, recipe.preprocessing)
+    check_counts(path.name, {name: array.shape for name, array in arrays.items()}, specs)
     count = next(iter(arrays.values())).shape[0]
     if labels is not None:
         found_labels = _label_file(labels)

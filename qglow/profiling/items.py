@@ -12,7 +12,7 @@ from qglow.core.errors import DataError
 from qglow.core.memory import require_memory
 from qglow.core.types import Array
 from qglow.profiling.labels import Label, check_label_array, label_of
-from qglow.profiling.samples import InputSpecs, Sample, are_inputs
+from qglow.profiling.samples import InputSpecs, Sample, are_inputs, check_counts
 from qglow.profiling.sources import SampleSource, selected_forwards
 
 _LABEL = "label"
@@ -55,10 +55,8 @@ class ItemSource(SampleSource):
             yield Sample(key, arrays, self._labels(given, 1, key)[0])
             return
         batched = {n: a for n, a in arrays.items() if a.ndim - 1 in self._specs[n].ranks}
-        counts = {name: len(array) for name, array in batched.items()}
-        if len(set(counts.values())) > 1:
-            raise DataError(f"{key}: inputs differ in their number of samples: {counts}")
-        count = next(iter(counts.values()), 1)
+        check_counts(key, {name: array.shape for name, array in batched.items()}, self._specs)
+        count = next((len(array) for array in batched.values()), 1)
         if count != 1 and len(batched) < len(arrays):
             alone = next(name for name in arrays if name not in batched)
             raise DataError(f"{key}: a batch of {count} samples, but '{alone}' has no axis for them")

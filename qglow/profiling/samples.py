@@ -192,6 +192,15 @@ def remedy(found: Mapping[str, Sequence[int]], specs: InputSpecs) -> str:
     return f"; if the first axes of the inputs are not of samples, state them: {' '.join(stated)}"
 
 
+def check_counts(where: str, arrays: Mapping[str, Sequence[int]], specs: InputSpecs) -> None:
+    """Raise DataError, with what to do, where arrays of these shapes differ in their number of samples."""
+    counts = {name: shape[0] if shape else 0 for name, shape in arrays.items()}
+    if len(set(counts.values())) > 1:
+        may_be_whole = all(name in arrays and spec.whole is not None for name, spec in specs.items())
+        advice = remedy(arrays, specs) if may_be_whole else ""
+        raise DataError(f"{where}: inputs differ in their number of samples: {counts}{advice}")
+
+
 def forms_text(spec: InputSpec, batch: bool = False) -> str:
     """Shapes that samples of an input may have, for people."""
     text = shape_text(spec.shape, batch)

@@ -86,7 +86,7 @@ class ImageSource(IndexedSource):
 
 
 class ArraySource(IndexedSource):
-    """Arrays by input name, samples along the first axis.
+    """Arrays by input name, samples along the first axis, as many in each.
 
     uint8 images go through the recipe's preprocessing, where it has one; other arrays are inputs. labels:
     int64 [samples] or [samples, positions]; positions that are labelled `ignored`, or negative, do not count.
@@ -102,10 +102,7 @@ class ArraySource(IndexedSource):
     ) -> None:
         self._name, self._arrays, self._labels = name, arrays, labels
         self._preprocessing, self._ignored = preprocessing, ignored
-        lengths = {key: array.shape[0] if array.ndim else 0 for key, array in arrays.items()}
-        self._size = next(iter(lengths.values()))
-        if len(set(lengths.values())) != 1:
-            raise DataError(f"{name}: inputs differ in their number of samples: {lengths}")
+        self._size = next((array.shape[0] if array.ndim else 0 for array in arrays.values()), 0)
 
     @property
     def size(self) -> int:

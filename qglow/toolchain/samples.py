@@ -14,7 +14,7 @@ from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.profiling.datasets import DataSet, open_data, parse_selection
 from qglow.profiling.items import ItemSource, held_items, to_array
 from qglow.profiling.labels import check_label_array
-from qglow.profiling.samples import InputSpec, InputSpecs, are_inputs
+from qglow.profiling.samples import InputSpec, InputSpecs, are_inputs, check_counts
 from qglow.profiling.sources import ArraySource, SampleSource
 from qglow.recipe.schema import Recipe
 
@@ -156,6 +156,7 @@ def _arrays(data: Mapping[str, Array], specs: InputSpecs, recipe: Recipe) -> Arr
     arrays = {name: to_array(data[name], f"data['{name}']") for name in specs}
     if any(array.ndim == 0 for array in arrays.values()):
         raise DataError("an array without axes holds no samples; give one with samples along its first axis")
+    check_counts("arrays", {name: array.shape for name, array in arrays.items()}, specs)
     labels = None if "label" in specs else data.get("label")
     count = len(next(iter(arrays.values())))
     if labels is not None:

@@ -310,6 +310,17 @@ def test_number_of_samples_agrees_between_inputs(tmp_path: Path) -> None:
         open_data(save(tmp_path, x=ramp(2), t=np.zeros(3, np.int64)), TWO)
 
 
+def test_sizes_of_one_run_that_differ_are_stated(tmp_path: Path) -> None:
+    """Such as one image and five texts, of which every image is compared with every text."""
+    path = save(tmp_path, image=ramp(1), text=ramp(5))
+    pairs = {name: InputSpec((2,), FLOAT, (1, 2)) for name in ("image", "text")}
+    with pytest.raises(DataError, match=r"state them: `shapes=image=1,2` `shapes=text=5,2`"):
+        open_data(path, pairs)
+    stated = {"image": InputSpec((2,), FLOAT, (1, 2)), "text": InputSpec((5, 2), FLOAT)}
+    (sample,) = open_data(path, stated)
+    assert [sample.inputs[name].shape for name in stated] == [(2,), (5, 2)]
+
+
 def test_fractions_do_not_become_integers(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="input 't' is float64, the model takes int64"):
         list(open_data(save(tmp_path, x=ramp(1), t=np.array([0.5])), TWO))

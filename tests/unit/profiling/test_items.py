@@ -157,6 +157,7 @@ def test_bad_data_is_named(case: str) -> None:
     ("data", "message"),
     [
         ([{"a": np.ones((2, 2), np.float32), "b": np.ones((3, 3), np.float32)}], "differ in their number"),
+        ({"a": np.ones((2, 2), np.float32), "b": np.ones((3, 3), np.float32)}, "differ in their number"),
         ([{"a": np.ones((2, 2), np.float32), "b": np.ones(3, np.float32)}], "'b' has no axis for them"),
         ([np.ones((2, 2), np.float32)], r"needs a dict of arrays by input name \(a, b\)"),
         (np.ones((2, 2), np.float32), "give a dict of arrays by name"),
