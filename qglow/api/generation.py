@@ -14,7 +14,7 @@ from qglow.api.options import GenerationOptions
 from qglow.api.own_integers import in_own_integers
 from qglow.api.quantized import QuantizedModel
 from qglow.api.sources import compiled_encoder, first_form, reading_cache, source_reader
-from qglow.core.errors import ModelError, UnsupportedError, UsageError
+from qglow.core.errors import DataError, ModelError, UnsupportedError, UsageError
 from qglow.core.keywords import taking
 from qglow.generation import Generator, Roles, find_roles, pair_states, scores_output
 from qglow.graph.graph import Graph
@@ -182,7 +182,7 @@ def _telling(context: int, piece: int) -> Iterator[None]:
     """Turn errors of the body about what has no run-time size into one that names the sizes."""
     try:
         yield
-    except (ModelError, UnsupportedError) as error:
+    except (DataError, ModelError, UnsupportedError) as error:  # DataError: of constants of the model
         raise UnsupportedError(
             f"no program has a `context={context}` and a `piece={piece}`: {error}; "
             "if tables of the model end before that, give a smaller `context`"
@@ -205,12 +205,12 @@ def _within_context(
     with _telling(context, piece):
         try:
             return compiled(every)
-        except (ModelError, UnsupportedError, UsageError):
+        except (DataError, ModelError, UnsupportedError, UsageError):
             fitting: Sequence[ProgramSizes] = ()
             if roles.past is not None and roles.new is not None and piece > 1:
                 fitting = within(every, roles.past, roles.new, context)
             if fitting:
-                with suppress(ModelError, UnsupportedError, UsageError):
+                with suppress(DataError, ModelError, UnsupportedError, UsageError):
                     return compiled(fitting)
             raise
 

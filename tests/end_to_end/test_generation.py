@@ -16,7 +16,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 import qglow
 from qglow.api.quantized import load_quantized
 from qglow.cli.main import main
-from qglow.core.errors import DataError, InputFileError, QglowError, UsageError
+from qglow.core.errors import DataError, InputFileError, QglowError, UnsupportedError, UsageError
 from qglow.generation.text import TextTokens
 from qglow.toolchain.growing import GrowingExecutable
 from tests.end_to_end.decoder_model import DEPTH, HEADS, LONGEST, STATES, WORDS, decoder, tokens, without_past
@@ -383,6 +383,18 @@ def test_a_context_is_as_long_as_the_tables_of_the_model(
 def test_a_context_beyond_the_tables_is_refused_with_what_to_do(with_cache: Path, capsys: Capture) -> None:
     assert main(["generate", str(with_cache), "--tokens", "1", "--context", str(LONGEST + 1)]) == 3
     assert capsys.readouterr().err.splitlines()[-1].endswith("give a smaller --context")
+
+
+def test_a_context_beyond_positions_that_are_looked_up_is_refused_so_too(tmp_path: Path) -> None:
+    """The mask is long enough: it is the lookup of constant positions that fails, in float16."""
+    model = decoder()
+    for tensor in model.graph.initializer:
+        if tensor.name == "causal":
+            mask = np.tril(np.ones((4 * LONGEST, 4 * LONGEST), np.bool_))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(mask, "causal"))
+    loaded = qglow.load_model(save(convert_float_to_float16(model), tmp_path))
+    with pytest.raises(UnsupportedError, match="no program has a .* give a smaller `context`"):
+        qglow.load_generator(loaded, context=2 * LONGEST)
 
 
 def test_a_context_with_no_room_at_all_is_refused_and_writes_nothing(tmp_path: Path) -> None:
