@@ -168,8 +168,8 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     )
     few: tuple[Repair, ...] = ()
     if options.repair:
-        # Efforts above `fast` round weights of products with ranges, by what they see of them.
-        rows = options.effort == FAST and recipe.rounding == "nearest"
+        # A rounding that is stated rounds weights of products with ranges alone.
+        rows = recipe.rounding == "nearest"
         recipe, few = without_range(recipe, profiled, statistics, rows)
     found = Repaired(recipe)
     if options.repair and options.effort == FAST:

@@ -20,6 +20,7 @@ from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import quantize_bias
 from qglow.numerics.wide import worst_sum
 from qglow.quantization.choices import Choices
+from qglow.quantization.dynamic import multiplies_scaled_rows
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
@@ -190,11 +191,16 @@ def _tell_of_late(
 
 
 def rounded_nodes(graph: Graph) -> list[Node]:
-    """Return the nodes that `round_weights` considers: those with weights and an integer input."""
+    """Return the nodes that `round_weights` considers: those with weights and an integer input of one scale.
+
+    Products that measure their rows keep the nearest integers: each row of integers has another scale.
+    """
     return [
         node
         for node in graph.nodes
-        if node.operator.accumulate is not None and _input(node).type.is_quantized
+        if node.operator.accumulate is not None
+        and _input(node).type.is_quantized
+        and not multiplies_scaled_rows(node)
     ]
 
 

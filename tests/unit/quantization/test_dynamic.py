@@ -29,6 +29,7 @@ from qglow.quantization.dynamic import (
     unfit_for_rows,
 )
 from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.reconstruction.rounding import rounded_nodes
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from tests.unit.importer.tiny import saturates, save, session, tiny_model
@@ -169,6 +170,11 @@ def test_integer_weights_and_the_scales_of_their_columns_are_the_real_weights() 
         assert found is not None
         assert np.max(np.abs(found - weights) / np.abs(weights).max(axis=0)) <= 0.5001 / 127
     assert not any(map(multiplies_scaled_rows, products(two_layers())))
+
+
+def test_no_rounding_takes_their_integers_for_those_of_one_scale() -> None:
+    made = quantize_with(two_layers(), {}, 0, Recipe(dynamic=True))
+    assert len(products(made.graph)) == 2 and rounded_nodes(made.graph) == []
 
 
 def model_file(folder: Path) -> Path:
