@@ -32,6 +32,8 @@ from qglow.recipe.choices import BlockFormat
 
 PASS = "scale-rows"
 PART = "part of a product whose rows are scaled while the model runs"
+ROW_STEPS = 3
+"""Operators between reals and the integers of their rows: a division, a Clip and a Quantize."""
 SCALED = "scaled"
 """Part of a product to which its bias is added."""
 
@@ -78,6 +80,14 @@ def scaled_columns(node: Node) -> Array | None:
 
     None where the sums are not multiplied as `scale_rows` has it.
     """
+    w, scales = node.operand("w"), scales_of_columns(node)
+    if w is None or w.data is None or scales is None:
+        return None
+    return np.asarray(w.data * scales, np.float32)
+
+
+def scales_of_columns(node: Node) -> Array | None:
+    """Scales [N] of the weights of such a node; None where `scale_rows` did not make it."""
     w, users = node.operand("w"), node.output.users()
     factors = [v.producer for user in users for v in user.inputs if v is not None and v is not node.output]
     operands = [v for factor in factors if factor is not None for v in factor.inputs if v is not None]
@@ -85,18 +95,36 @@ def scaled_columns(node: Node) -> Array | None:
     if w is None or w.data is None or len(users) != 1 or len(constants) != 1:
         return None
     scales = np.asarray(constants[0].data)
-    fits = constants[0].type.is_float and scales.shape == w.data.shape[1:]
-    return np.asarray(w.data * scales, np.float32) if fits else None
+    return scales if constants[0].type.is_float and scales.shape == w.data.shape[1:] else None
 
 
-def added_bias(node: Node) -> Array | None:
-    """Bias [N] of such a node, as `scale_rows` adds it to the scaled sums; None where there is none."""
+def real_rows(node: Node) -> Value | None:
+    """The reals whose rows such a node multiplies as integers; None where `scale_rows` did not make them."""
+    value: Value | None = node.inputs[0]
+    for _ in range(ROW_STEPS):
+        producer = None if value is None else value.producer
+        value = None if producer is None else producer.inputs[0]
+    return value if value is not None and value.type.is_float else None
+
+
+def adds_bias(node: Node) -> Node | None:
+    """The node that adds the bias [N] to the scaled sums of such a node; None where there is none."""
     scaled = node.output.users()
     adding = scaled[0].output.users() if len(scaled) == 1 else []
     if len(adding) != 1 or scaled[0].name != f"{adding[0].name}.{SCALED}":
         return None
-    bias = operand(adding[0], 1).data
-    return None if bias is None else np.asarray(bias)
+    return None if operand(adding[0], 1).data is None else adding[0]
+
+
+def added_bias(node: Node) -> Array | None:
+    """Bias [N] that is added to the scaled sums of such a node; None where there is none."""
+    adding = adds_bias(node)
+    return None if adding is None else np.asarray(operand(adding, 1).data)
+
+
+def rows_margin(weights: Array) -> float:
+    """The int32 limit over the largest possible sum of such a node with integer weights [K, N]."""
+    return accumulator_margin(np.array(_largest_sum(weights)))
 
 
 def _unfit_blocks(node: Node) -> str | None:
@@ -151,7 +179,7 @@ class _Rewriting:
         columns = column_scales(weights)
         whole = quantize_weights(np.asarray(weights.data), columns, 1)
         bias = self._corrected(name, bias, np.asarray(weights.data) - whole * columns.astype(np.float64))
-        self.made.margins[name] = accumulator_margin(np.array(_largest_sum(whole)))
+        self.made.margins[name] = rows_margin(whole)
         stored = constant(graph.unique_name(f"{weights.name}.rows"), whole, THEMSELVES)
         sums = self._add(node, name, f"{node.output.name}.sums", Gemm(), integers, stored, None)
         factor = new_constant(graph, f"{name}.column_scales", columns)

@@ -168,9 +168,7 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     )
     few: tuple[Repair, ...] = ()
     if options.repair:
-        # A rounding that is stated rounds weights of products with ranges alone.
-        rows = recipe.rounding == "nearest"
-        recipe, few = without_range(recipe, profiled, statistics, rows)
+        recipe, few = without_range(recipe, profiled, statistics)
     found = Repaired(recipe)
     if options.repair and options.effort == FAST:
         # In the profiled batch, so that what is chosen does not depend on the model's.

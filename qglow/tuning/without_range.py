@@ -24,27 +24,21 @@ from qglow.recipe.choices import FIXED, Calibration
 from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
 
-FEWEST = 8192
-"""Elements of a value that give it a range where products keep ranges.
-
-Of drawn transformers with 8 samples, those below lost up to 12 dB on other samples.
-"""
 MOST_UNEVEN = 2.0
 """Largest ratio of the two ends of a range. Rows are symmetric, which costs results of activations a bit."""
-VERY_FEW = 1024
+FEWEST = 1024
 """Elements of a value with a range from which on it is what was seen."""
 FARTHER = 1.35
 """Factor of the range below that, about what a normal distribution needs for a hundred times as many."""
 
 
 def without_range(
-    recipe: Recipe, graph: Graph, statistics: Mapping[str, ValueProfile], rows: bool
+    recipe: Recipe, graph: Graph, statistics: Mapping[str, ValueProfile]
 ) -> tuple[Recipe, tuple[Repair, ...]]:
     """Return the recipe with rules for such products, and what they change; nothing where it decides itself.
 
-    Rules of the recipe, and a calibration, weight scales or arithmetic that it states, stay in force. rows:
-    whether all products that can measure their rows do, not only those of whose input few elements were seen.
-    Light nodes whose results such products alone read are float.
+    Rules of the recipe, and a calibration, weight scales or arithmetic that it states, stay in force. Light
+    nodes whose results products that measure their rows alone read are float.
     """
     if recipe.per_tensor or recipe.requantization == FIXED or not recipe.calibration.is_default:
         return recipe, ()
@@ -59,9 +53,7 @@ def without_range(
     even = {
         node: None
         for node in products
-        if (rows or _saw_few(operand(node), statistics, FEWEST))
-        and _is_even(operand(node), statistics)
-        and unfit_for_rows(node) is None
+        if _is_even(operand(node), statistics) and unfit_for_rows(node) is None
     }
     light = _only_read_by(even, graph, choices)
     rules, repairs = [], []
@@ -71,10 +63,10 @@ def without_range(
     if light:
         rules.append(_rule([node.name for node in light], dtype="float"))
     few = dict.fromkeys(operand(node) for node in products if node not in even)
-    very_few = [value for value in few if _saw_few(value, statistics, VERY_FEW)]
+    few_seen = [value for value in few if _saw_few(value, statistics)]
     farther = [
         each
-        for each in dict.fromkeys(each for value in very_few for each in _moved_from(value))
+        for each in dict.fromkeys(each for value in few_seen for each in _moved_from(value))
         if not choices.of_value(each).rules
     ]
     if farther:
@@ -90,9 +82,9 @@ def _is_undecided(choice: Choice) -> bool:
     return not (choice.rules or choice.kept_float or choice.policy or choice.wide)
 
 
-def _saw_few(value: Value, statistics: Mapping[str, ValueProfile], fewest: int) -> bool:
+def _saw_few(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
     seen = statistics.get(value.name)
-    return seen is not None and 0 < seen.total < fewest
+    return seen is not None and 0 < seen.total < FEWEST
 
 
 def _is_even(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:

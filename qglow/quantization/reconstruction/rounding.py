@@ -14,13 +14,20 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
+from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.quantize import dequantize_by
 from qglow.numerics.requantize import accumulator_margin
 from qglow.numerics.weights import quantize_bias
 from qglow.numerics.wide import worst_sum
 from qglow.quantization.choices import Choices
-from qglow.quantization.dynamic import multiplies_scaled_rows
+from qglow.quantization.dynamic import (
+    adds_bias,
+    multiplies_scaled_rows,
+    real_rows,
+    rows_margin,
+    scales_of_columns,
+)
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import expected_error, nearest, rounded_with_feedback
 from qglow.quantization.reconstruction.learned import rounded_by_learning
@@ -140,13 +147,13 @@ class _Rounder:
     def _counted(self, turn: Sequence[Node], out_of_time: Callable[[], bool]) -> dict[Node, WindowMoments]:
         """Moments of the windows that the nodes read, over all samples; empty if time runs out."""
         moments = {node: WindowMoments(node, _windows(node, self.samples)) for node in turn}
-        inputs = list(dict.fromkeys(_input(node) for node in turn))
+        inputs = list(dict.fromkeys(_read(node) for node in turn))
         for found in self.tensors(self.graph, inputs):
             if out_of_time():
                 return {}
-            reals = {value: dequantize_by(array, _quantization(value)) for value, array in found.items()}
+            reals = {value: _real(value, array) for value, array in found.items()}
             for node, counted in moments.items():
-                counted.add(reals[_input(node)])
+                counted.add(reals[_read(node)])
         return moments
 
     def _round(self, node: Node, moments: WindowMoments, learn: bool, state: RoundingState) -> Rounded:
@@ -191,17 +198,19 @@ def _tell_of_late(
 
 
 def rounded_nodes(graph: Graph) -> list[Node]:
-    """Return the nodes that `round_weights` considers: those with weights and an integer input of one scale.
-
-    Products that measure their rows keep the nearest integers: each row of integers has another scale.
-    """
+    """Return the nodes that `round_weights` considers: those with weights and an integer input."""
     return [
         node
         for node in graph.nodes
-        if node.operator.accumulate is not None
-        and _input(node).type.is_quantized
-        and not multiplies_scaled_rows(node)
+        if node.operator.accumulate is not None and _input(node).type.is_quantized and _has_scales(node)
     ]
+
+
+def _has_scales(node: Node) -> bool:
+    """Whether scales of a product that measures its rows, and their reals, are found."""
+    if not multiplies_scaled_rows(node):
+        return True
+    return scales_of_columns(node) is not None and real_rows(node) is not None
 
 
 def _candidates(
@@ -248,7 +257,7 @@ def _round(
     """
     old = _weights(node)
     weights = grouped(node, source.weights).astype(np.float64)
-    scales = _channel_scales(_weight_quantization(node), weights)
+    scales = _channel_scales(node, weights)
     covariance = moments.covariance(centred=correct_bias)
     before = grouped(node, old).astype(np.float64)
     if learn_from is None:
@@ -263,12 +272,11 @@ def _round(
     if correct_bias:
         left = weights - chosen * scales[..., None]
         bias = bias + np.sum(left * moments.means[:, None, :], axis=2).reshape(-1)
-    scale_x = _quantization(_input(node)).scale
     changed = int(np.count_nonzero(chosen != nearest(weights, scales)))
     unlearned = "; too large to learn" if learn_from is not None and tried[2] is tried[1] else ""
     return Rounded(
         ungrouped(node, chosen, old).astype(np.int8),
-        quantize_bias(bias, scale_x, scales.reshape(-1).astype(np.float32)),
+        _stored_bias(node, bias, scales),
         source.axis,
         f"{changed} of {chosen.size} weights not to the nearest integer: the squared error that rounding "
         f"adds falls by {_decibels(errors[0], np.min(errors, axis=0)):.1f} dB ({moments.count} windows)"
@@ -286,16 +294,23 @@ def _install(graph: Graph, node: Node, result: Rounded, log: PassLog) -> tuple[s
     """Give a node its rounded constants; return its name and its int32 margin, None if it is unchanged."""
     policy = node.operator.policy
     assert isinstance(policy, Accumulate)
+    rows = multiplies_scaled_rows(node)
     x = _quantization(_input(node))
-    margin = accumulator_margin(worst_sum(result.weights, result.bias, x, result.axis))
+    sums = worst_sum(result.weights, result.bias, x, result.axis) if not rows else None
+    margin = rows_margin(result.weights) if sums is None else accumulator_margin(sums)
     if margin < 1.0:
         log.refused(node.name, "with other weights its sums could overflow int32")
         return node.name, None
-    data = {node.operand(policy.w): result.weights, node.operand(policy.bias): result.bias}
-    node.inputs = tuple(
-        _replaced(graph, node, value, data[value]) if value in data and value is not None else value
-        for value in node.inputs
-    )
+    adding = adds_bias(node) if rows else node
+    data = {node.operand(policy.w): result.weights}
+    if adding is not None:
+        data[operand(adding, 1) if rows else node.operand(policy.bias)] = result.bias
+    for each in dict.fromkeys((node, adding)):
+        if each is not None:
+            each.inputs = tuple(
+                _replaced(graph, each, value, data[value]) if value in data and value is not None else value
+                for value in each.inputs
+            )
     log.applied(node.name, result.description, exact=False)
     return node.name, margin
 
@@ -305,10 +320,29 @@ def _replaced(graph: Graph, node: Node, old: Value, data: Array) -> Value:
     return constant(name, data, old.type.quantization)
 
 
-def _channel_scales(quantization: Quantization, weights: Array) -> Array:
+def _channel_scales(node: Node, weights: Array) -> Array:
     """float64[G, O] of weights [G, O, K]."""
-    scales = np.asarray(quantization.scales, np.float64).reshape(-1)
-    return np.broadcast_to(scales, (weights.shape[0] * weights.shape[1],)).reshape(weights.shape[:2])
+    rows = scales_of_columns(node) if multiplies_scaled_rows(node) else None
+    scales = _weight_quantization(node).scales if rows is None else rows
+    flat = np.asarray(scales, np.float64).reshape(-1)
+    return np.broadcast_to(flat, (weights.shape[0] * weights.shape[1],)).reshape(weights.shape[:2])
+
+
+def _stored_bias(node: Node, bias: Array, scales: Array) -> Array:
+    """The bias as a graph holds it: integers of the sums, or reals that are added to scaled sums of rows."""
+    if multiplies_scaled_rows(node):
+        return bias.astype(np.float32)
+    return quantize_bias(bias, _quantization(_input(node)).scale, scales.reshape(-1).astype(np.float32))
+
+
+def _read(node: Node) -> Value:
+    """The value that a node multiplies: integers, or the reals whose rows it scales."""
+    rows = real_rows(node) if multiplies_scaled_rows(node) else None
+    return _input(node) if rows is None else rows
+
+
+def _real(value: Value, array: Array) -> Array:
+    return array if value.type.is_float else dequantize_by(array, _quantization(value))
 
 
 def _input(node: Node) -> Value:

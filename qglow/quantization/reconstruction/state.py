@@ -26,7 +26,7 @@ SECONDS_BETWEEN_WRITES = 10.0
 
 @dataclass(frozen=True)
 class Rounded:
-    """Rounded parameters of a node: int8 weights and int32 bias.
+    """Rounded parameters of a node: int8 weights and int32 bias, float32 of a product that measures its rows.
 
     axis: of the output channels. learned: whether the weights were learned by gradients, and not only rounded
     with error feedback.
@@ -105,7 +105,11 @@ def _parsed(arrays: Mapping[str, Array]) -> tuple[dict[str, str], dict[str, Roun
     results = {}
     for index, node in enumerate(head["nodes"]):
         weights, bias = arrays[f"weights {index}"], arrays[f"bias {index}"]
-        if weights.dtype != np.int8 or bias.dtype != np.int32 or np.any(weights < -WEIGHT_MAX):
+        if (
+            weights.dtype != np.int8
+            or bias.dtype not in (np.int32, np.float32)
+            or np.any(weights < -WEIGHT_MAX)
+        ):
             raise ValueError("weights that no rounding gives")
         results[str(node["name"])] = Rounded(
             weights, bias, int(node["axis"]), str(node["description"]), bool(node["learned"])

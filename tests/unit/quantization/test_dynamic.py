@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,23 @@ from qglow.core.passes import PassLog
 from qglow.core.types import Array, float_type
 from qglow.exporter import export_qdq
 from qglow.graph.builder import GraphBuilder
-from qglow.graph.graph import Graph, Node
-from qglow.graph.interpreter import interpret
+from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.interpreter import Interpreter, interpret
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Reshape
+from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.rows import row_scales
 from qglow.quantization.dynamic import (
+    added_bias,
     multiplies_scaled_rows,
     scale_rows,
     scaled_columns,
     unfit_for_rows,
 )
 from qglow.quantization.pipeline import quantize_with
-from qglow.quantization.reconstruction.rounding import rounded_nodes
+from qglow.quantization.reconstruction import round_weights
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from tests.unit.importer.tiny import saturates, save, session, tiny_model
@@ -172,9 +175,32 @@ def test_integer_weights_and_the_scales_of_their_columns_are_the_real_weights() 
     assert not any(map(multiplies_scaled_rows, products(two_layers())))
 
 
-def test_no_rounding_takes_their_integers_for_those_of_one_scale() -> None:
+def test_error_feedback_rounds_their_weights_by_the_reals_that_they_multiply() -> None:
+    """Rows of integers have a scale each, so that moments are those of the reals."""
+    random = np.random.default_rng(0)
+    mixed = random.normal(size=(4, 24)).astype(np.float32)
+    x = random.normal(size=(400, 4)).astype(np.float32) @ mixed
+    runs = [x[start : start + 5] for start in range(0, len(x), 5)]
+
+    def run(graph: Graph, values: Sequence[Value]) -> Iterator[dict[Value, Array]]:
+        for rows in runs:
+            found: dict[Value, Array] = {}
+            Interpreter(graph).run({"x": rows}, found.__setitem__)
+            yield {value: rows if value.name == "x" else found[value] for value in values}
+
     made = quantize_with(two_layers(), {}, 0, Recipe(dynamic=True))
-    assert len(products(made.graph)) == 2 and rounded_nodes(made.graph) == []
+    rounded = round_weights(made, run, len(x))
+    errors = []
+    for graph in (made.graph, rounded.graph):
+        found = np.concatenate([interpret(graph, {"x": rows})[graph.outputs[0].name] for rows in runs])
+        real = np.concatenate([interpret(two_layers(), {"x": rows})["y"] for rows in runs])
+        errors.append(float(np.mean((found - real) ** 2)))
+    assert errors[1] < 0.7 * errors[0]
+    for before, after in zip(products(made.graph), products(rounded.graph), strict=True):
+        first, second = operand(before, 1).data, operand(after, 1).data
+        assert first is not None and second is not None and not np.array_equal(first, second)
+    bias, kept = (added_bias(products(each.graph)[0]) for each in (rounded, made))
+    assert bias is not None and kept is not None and not np.array_equal(bias, kept)
 
 
 def model_file(folder: Path) -> Path:

@@ -49,7 +49,7 @@ def named(graph: Graph, result: str) -> str:
 def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
     graph = bert()
     quantizer = made(graph, texts(3))
-    recipe, repairs = without_range(Recipe(), graph, quantizer.statistics, rows=False)
+    recipe, repairs = without_range(Recipe(), graph, quantizer.statistics)
     fresh = texts(40, seed=77)
     assert level(quantizer, recipe, fresh) > level(quantizer, Recipe(), fresh) + 1.0
     repair, *_ = repairs
@@ -59,21 +59,11 @@ def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
     assert measured and {operand(n).name for n in graph.nodes if n.name in measured} == set(repair.values)
 
 
-def test_inputs_that_were_seen_often_or_are_uneven_have_ranges() -> None:
-    graph = bert()
-    quantizer = made(graph, texts(3))
-    assert without_range(Recipe(), graph, seen_often(quantizer), rows=False) == (Recipe(), ())
-    recipe, _ = without_range(Recipe(), graph, quantizer.statistics, rows=False)
-    measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
-    assert {named(graph, f"{block}.up") for block in "ab"} <= measured
-    assert not {named(graph, f"{block}.down") for block in "ab"} & measured  # they read results of Gelu
-
-
 def test_products_measure_their_rows_however_often_their_inputs_were_seen() -> None:
-    """Rows are better than ranges of any number of samples, where efforts round no weights for ranges."""
+    """Rows are better than ranges of any number of samples; uneven inputs, results of Gelu, have ranges."""
     graph = bert()
     quantizer = made(graph, texts(40))
-    recipe, _ = without_range(Recipe(), graph, seen_often(quantizer), rows=True)
+    recipe, _ = without_range(Recipe(), graph, seen_often(quantizer))
     measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
     assert {named(graph, f"{block}.up") for block in "ab"} <= measured
     assert not {named(graph, f"{block}.down") for block in "ab"} & measured
@@ -84,7 +74,7 @@ def test_products_measure_their_rows_however_often_their_inputs_were_seen() -> N
 def test_an_uneven_input_that_was_seen_least_reaches_farther() -> None:
     graph = bert()
     quantizer = made(graph, texts(3))
-    recipe, (_, repair) = without_range(Recipe(), graph, quantizer.statistics, rows=False)
+    recipe, (_, repair) = without_range(Recipe(), graph, quantizer.statistics)
     (rule,) = [rule for rule in recipe.rules if rule.calibration is not None]
     assert str(rule.calibration) == "minmax:1.35" and "1.35 times" in repair.what
     values = {value.name: value for value in graph.values()}
@@ -94,14 +84,14 @@ def test_an_uneven_input_that_was_seen_least_reaches_farther() -> None:
     for value in gelus:
         seen, found = quantizer.statistics[value.name], assigned[value.name]
         assert found.scale * 255 == pytest.approx(1.35 * (seen.high - seen.low), rel=0.01)
-    often = seen_often(quantizer)
-    assert without_range(Recipe(), graph, often, rows=False) == (Recipe(), ())
+    often, _ = without_range(Recipe(), graph, seen_often(quantizer))
+    assert not [rule for rule in often.rules if rule.calibration is not None]
 
 
 def test_networks_without_attention_stay_as_they_are() -> None:
     graph = gated_convolutions()
     statistics = made(graph, drawn(graph, 4)).statistics
-    assert without_range(Recipe(), graph, statistics, rows=False) == (Recipe(), ())
+    assert without_range(Recipe(), graph, statistics) == (Recipe(), ())
 
 
 @pytest.mark.parametrize(
@@ -117,14 +107,14 @@ def test_networks_without_attention_stay_as_they_are() -> None:
 )
 def test_a_recipe_that_decides_stays_as_it_is(recipe: Recipe) -> None:
     graph = bert()
-    assert without_range(recipe, graph, made(graph, texts(3)).statistics, rows=False) == (recipe, ())
+    assert without_range(recipe, graph, made(graph, texts(3)).statistics) == (recipe, ())
 
 
 def test_rules_come_first() -> None:
     graph = bert()
     statistics = made(graph, texts(3)).statistics
     rule = Rule(Match(operator="Gemm"), dtype="int8")
-    assert without_range(Recipe(rules=(rule,)), graph, statistics, rows=False) == (Recipe(rules=(rule,)), ())
+    assert without_range(Recipe(rules=(rule,)), graph, statistics) == (Recipe(rules=(rule,)), ())
 
 
 def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
@@ -136,7 +126,7 @@ def test_a_pooled_row_that_a_classifier_alone_reads_is_float() -> None:
     pooled = network.add(GlobalAveragePool(), square, name="pooled")
     flat = network.add(Reshape((1, WIDTH)), pooled, name="flat")
     graph = network.finish(network.linear(flat, 4 * WIDTH, "head"))
-    recipe, _ = without_range(Recipe(), graph, made(graph, drawn(graph, 3)).statistics, rows=False)
+    recipe, _ = without_range(Recipe(), graph, made(graph, drawn(graph, 3)).statistics)
     by_type = {rule.dtype: rule.match.name or "" for rule in recipe.rules}
     assert re.fullmatch(by_type["float"], named(graph, "pooled"))
     assert re.fullmatch(by_type[DYNAMIC], named(graph, "head"))
