@@ -7,7 +7,7 @@ computed value. Light operators and data movement may lie between: scales, masks
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from qglow.graph.graph import Node, Value
@@ -179,22 +179,25 @@ def feed_forward(norm: Node) -> Value | None:
 
 def _is_added(value: Value) -> bool:
     """Whether a residual sum reads a value, past movement and factors."""
-    waiting, seen = [value], set[Value]()
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        for user in each.users():
-            if is_residual_sum(user):
-                return True
-            if passes(user) and len(computed_operands(user)) == 1 and not activates(user):
-                waiting += user.outputs
-    return False
+
+    def goes_on(user: Node) -> bool:
+        return passes(user) and len(computed_operands(user)) == 1 and not activates(user)
+
+    return any(map(is_residual_sum, _readers([value], goes_on)))
 
 
 def _products_behind(values: Iterable[Value], moved: bool) -> Iterator[Node]:
     """Products with weights that read values, past nodes that move them, or `passes` does if not `moved`."""
+
+    def goes_on(user: Node) -> bool:
+        summed = user.operator.accumulate is not None
+        return not summed and (user.operator.kept_operand is not None or (not moved and passes(user)))
+
+    return (user for user in _readers(values, goes_on) if user.operator.accumulate is not None)
+
+
+def _readers(values: Iterable[Value], goes_on: Callable[[Node], bool]) -> Iterator[Node]:
+    """Nodes that read values, and results of those of them that the search goes on behind."""
     waiting, seen = list(values), set[Value]()
     while waiting:
         value = waiting.pop()
@@ -202,9 +205,8 @@ def _products_behind(values: Iterable[Value], moved: bool) -> Iterator[Node]:
             continue
         seen.add(value)
         for user in value.users():
-            if user.operator.accumulate is not None:
-                yield user
-            elif user.operator.kept_operand is not None or (not moved and passes(user)):
+            yield user
+            if goes_on(user):
                 waiting += user.outputs
 
 

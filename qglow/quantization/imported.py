@@ -42,8 +42,8 @@ from qglow.quantization.given import (
 from qglow.quantization.given_scales import ScalesIntoWeights
 from qglow.quantization.half import round_chosen, store_rounded
 from qglow.quantization.interface import Interface, make_interface_int8
-from qglow.quantization.pipeline import QuantizedGraph, check_patterns, choices_of, not_quantized
-from qglow.quantization.placement import FloatReasons, float_reasons, handles_reals
+from qglow.quantization.pipeline import QuantizedGraph, choices_of, not_quantized
+from qglow.quantization.placement import FloatReasons, check_patterns, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
 from qglow.quantization.report import constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite

@@ -9,8 +9,7 @@ from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.passes import PassLog, Pipeline
 from qglow.core.threads import each
 from qglow.core.types import Array, Quantization
-from qglow.display.lines import near
-from qglow.graph.graph import Graph, Node, nested
+from qglow.graph.graph import Graph, Node
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.histogram import ValueProfile
@@ -20,7 +19,7 @@ from qglow.quantization.assign import Assignment, NarrowOperands, assign_paramet
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
 from qglow.quantization.carried import keep_carried_float, keep_rounds_float
-from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import scale_rows
 from qglow.quantization.equalize import Equalization, equalize
@@ -42,6 +41,7 @@ from qglow.quantization.placement import (
     FloatReasons,
     Overruled,
     block_products,
+    check_patterns,
     dynamic_products,
     float_reasons,
     handles_reals,
@@ -66,7 +66,7 @@ from qglow.quantization.tied_tables import find_ties, tables_of, tie_tables
 from qglow.quantization.unsuited import keep_unsuited_float
 from qglow.quantization.weights import FloatWeights, set_integers
 from qglow.recipe.choices import Calibration
-from qglow.recipe.schema import Recipe, pattern_fits
+from qglow.recipe.schema import Recipe
 
 FOLDING: Pipeline[Graph] = Pipeline(
     (
@@ -425,27 +425,6 @@ class _Quantizer:
             return corrected(node, source, parameters(x).scale, seen, per_tensor, x.type.shape)
 
         return each(one, means, sum(source.weights.size for source in sources.values()))
-
-
-def check_patterns(graph: Graph, recipe: Recipe) -> None:
-    """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
-    found = ((path, node) for path, part in nested(graph) for node in part.nodes)
-    nodes = [(names_of(node, path), node.operator.name) for path, node in found]
-    for pattern in recipe.keep_float:
-        if any(pattern_fits(pattern, names, operator) for names, operator in nodes):
-            continue
-        if pattern.startswith("op:"):
-            operators = ", ".join(sorted({operator for _, operator in nodes})) or "none"
-            hint = (
-                f"; its graph, in which operators of the file may have become others, has {operators} "
-                "(qglow inspect shows it)"
-            )
-        else:
-            hint = near(pattern, [name for names, _ in nodes for name in names])
-        raise UsageError(
-            f"keep_float {pattern}: no node, value or operator of the model is called that{hint}",
-            field="keep_float",
-        )
 
 
 def choices_of(graph: Graph, recipe: Recipe, path: str = "") -> Choices:

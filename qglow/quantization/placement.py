@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qglow.graph.graph import Graph, Node, Value
+from qglow.core.errors import UsageError
+from qglow.display.lines import near
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.graph.operator import Accumulate, KeepFloat, Policy, Products, Recur, Table
 from qglow.numerics.pool import MOST_WIDE_TAPS
 from qglow.quantization.blocks import unfit_for_blocks
-from qglow.quantization.choices import Choice, Choices
+from qglow.quantization.choices import Choice, Choices, names_of
 from qglow.quantization.dynamic import unfit_for_rows
 from qglow.quantization.products import unfit_product
 from qglow.quantization.states import unfit_states
 from qglow.recipe.choices import BlockFormat
-from qglow.recipe.schema import Recipe
+from qglow.recipe.schema import Recipe, pattern_fits
 
 _NO_WIDE_FORM: dict[type[Policy], str] = {
     Table: "a table of 65536 entries would not pay",
@@ -208,3 +210,24 @@ def _unfit_weights(node: Node, policy: Accumulate) -> str | None:
 def _constants(node: Node, names: tuple[str, ...]) -> bool:
     operands: list[Value | None] = [node.operand(name) for name in names]
     return all(v is None or v.is_constant for v in operands)
+
+
+def check_patterns(graph: Graph, recipe: Recipe) -> None:
+    """Raise UsageError for a pattern of keep_float that matches nothing: probably a typing error."""
+    found = ((path, node) for path, part in nested(graph) for node in part.nodes)
+    nodes = [(names_of(node, path), node.operator.name) for path, node in found]
+    for pattern in recipe.keep_float:
+        if any(pattern_fits(pattern, names, operator) for names, operator in nodes):
+            continue
+        if pattern.startswith("op:"):
+            operators = ", ".join(sorted({operator for _, operator in nodes})) or "none"
+            hint = (
+                f"; its graph, in which operators of the file may have become others, has {operators} "
+                "(qglow inspect shows it)"
+            )
+        else:
+            hint = near(pattern, [name for names, _ in nodes for name in names])
+        raise UsageError(
+            f"keep_float {pattern}: no node, value or operator of the model is called that{hint}",
+            field="keep_float",
+        )
