@@ -68,7 +68,13 @@ def _weights(op: BlockGemm, out: Export) -> str:
         inputs.append(_tensor(out, "zero_points", zeros.astype(np.uint8, copy=False), stored))
     result = out.builder.fresh(f"{out.node.name}__weights")
     name = f"{out.node.name}__dequantize"
-    return out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
+    real = out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
+    if op.bits <= NIBBLE or out.node.operand("row_scales") is None:
+        return real
+    # onnxruntime makes a product of integers of a MatMul whose operands are both dequantized from 8 bits, and
+    # then refuses blocks. Flatten leaves a matrix as it is, and stands between.
+    matrix = out.builder.fresh(f"{out.node.name}__matrix")
+    return out.builder.node("Flatten", f"{out.node.name}__flatten", [real], matrix, axis=1)
 
 
 def _scales(out: Export) -> str:

@@ -107,6 +107,14 @@ def real_rows(node: Node) -> Value | None:
     return value if value is not None and value.type.is_float else None
 
 
+def real_result(node: Node) -> Value | None:
+    """The reals that the sums of such a node become; None where `scale_rows` did not make it."""
+    if scales_of_columns(node) is None:
+        return None
+    (scaled,) = node.output.users()
+    return (adds_bias(node) or scaled).output
+
+
 def adds_bias(node: Node) -> Node | None:
     """The node that adds the bias [N] to the scaled sums of such a node; None where there is none."""
     scaled = node.output.users()

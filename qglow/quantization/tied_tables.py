@@ -109,6 +109,48 @@ def follow_products(before: Graph, after: Graph) -> None:
             node.inputs = [_turned(after, own.name, weights, own.type.quantization), operand(node, 1)]
 
 
+def looks_up_integers(node: Node) -> bool:
+    """Whether a node looks up integers that are multiplied by the scales of a product afterwards."""
+    return node.operator.looks_up_rows and operand(node).type.quantization == THEMSELVES
+
+
+@dataclass(frozen=True)
+class ScaledLookup:
+    """Values behind a look-up of integers. scales: those of its rows. result: its rows times these.
+
+    column: float32[rows, 1], the table of the scales.
+    """
+
+    scales: Value
+    result: Value
+    column: Array
+
+    @staticmethod
+    def of(node: Node) -> ScaledLookup | None:
+        """Find those of a look-up; None where its rows are not multiplied by scales that are looked up."""
+        found = [node.output]
+        for value in found:
+            for user in value.users():
+                found += user.outputs if user.operator.dequantizes else []
+                scales = operand(user, 1) if user.name == f"{node.name}{PRODUCT}" else None
+                column = None if scales is None or scales.producer is None else operand(scales.producer).data
+                if scales is not None and column is not None:
+                    return ScaledLookup(scales, user.output, column)
+        return None
+
+
+def real_table(node: Node, real: Node) -> Array | None:
+    """The table that a look-up of integers stands for, for a look-up in the float graph; None without scales.
+
+    There rows may be divided by scales of their own, which they are multiplied by afterwards too.
+    """
+    scaled, divided, integers = ScaledLookup.of(node), ScaledLookup.of(real), operand(node).data
+    if scaled is None or integers is None:
+        return None
+    factors = scaled.column if divided is None else scaled.column.astype(np.float64) / divided.column
+    return np.asarray(integers * factors, np.float32)
+
+
 def _product_of(table: Array, products: Sequence[Node], earlier: Mapping[str, Node]) -> Node | None:
     """The product whose integers a table had."""
     for product in products:

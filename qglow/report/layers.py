@@ -21,6 +21,7 @@ from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import is_int8
+from qglow.quantization.scaled_later import is_scaled_later, scaled_result
 from qglow.report.body_rounds import BodyRounds, Round
 from qglow.report.layer_report import LayerError, LayerReport
 from qglow.report.metrics import ErrorAccumulator, StepAccumulator
@@ -206,29 +207,49 @@ class _Errors:
 
     def _isolate(self, node: Node, reals: Mapping[str, Array], counts: _Counts) -> None:
         """The int8 node on the float model's values, against the float model's result."""
-        expected = reals.get(self._names.get(node.output.name, ""))
+        result = _real(node)
+        expected = reals.get(self._names.get(result.name, ""))
         if expected is None:
             return
-        operands: list[Array | None] = []
-        for value in node.inputs:
-            if value is None or value.is_constant:
-                operands.append(None if value is None else value.data)
-                continue
-            array = reals.get(self._names.get(value.name, ""))
-            if array is None:
-                return
-            operands.append(_as_typed(array, value.type))
-        found = node.operator.run(operands, node.input_types(), node.output_types())[0]
-        counts.isolated.add(_as_real(found, node.output.type), expected)
-        if node.output.type.is_quantized:
-            rounded = _as_real(_as_typed(expected, node.output.type), node.output.type)
+        found = self._computed(result, reals)
+        if found is None:
+            return
+        counts.isolated.add(_as_real(found, result.type), expected)
+        if result.type.is_quantized:
+            rounded = _as_real(_as_typed(expected, result.type), result.type)
             counts.rounding.add(rounded, expected)
-            counts.saturated += _outside(expected, node.output.type)
+            counts.saturated += _outside(expected, result.type)
+
+    def _computed(self, value: Value, reals: Mapping[str, Array]) -> Array | None:
+        """A value as its node computes it from the float model's values; None where these are not known.
+
+        Operands that stand for no value of that model are computed too.
+        """
+        node = value.producer
+        if node is None:
+            return None
+        operands: list[Array | None] = []
+        for operand in node.inputs:
+            array = None if operand is None else operand.data
+            if operand is not None and array is None:
+                array = reals.get(self._names.get(operand.name, ""))
+                array = self._computed(operand, reals) if array is None else _as_typed(array, operand.type)
+                if array is None:
+                    return None
+            operands.append(array)
+        return node.operator.run(operands, node.input_types(), node.output_types())[value.index]
 
     def _accumulate(self, node: Node, reals: Mapping[str, Array], seen: Seen, counts: _Counts) -> None:
-        expected, found = reals.get(self._names.get(node.output.name, "")), seen(node.output)
+        result = _real(node)
+        expected, found = reals.get(self._names.get(result.name, "")), seen(result)
         if expected is not None and found is not None:
-            counts.accumulated.add(_as_real(found, node.output.type), expected)
+            counts.accumulated.add(_as_real(found, result.type), expected)
+
+
+def _real(node: Node) -> Value:
+    """Result of a node, or the reals that its integers become later."""
+    result = scaled_result(node) if is_scaled_later(node) else None
+    return node.output if result is None else result
 
 
 def _has_an_error_of_its_own(node: Node) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from qglow.core.types import Array
 from qglow.graph.graph import Graph, Node, Value
 from qglow.numerics.quantize import as_signed, as_unsigned
+from qglow.quantization.scaled_later import is_scaled_later, scaled_result, scales_of_rows
 from qglow.report.oracle import OnnxruntimeModel
 
 
@@ -67,11 +68,20 @@ class QdqTensors:
 def counterpart(float_graph: Graph, int8_graph: Graph) -> dict[str, str]:
     """Map every value of the int8 graph to the float value that it stands for, by names.
 
-    Nodes keep their names when they are quantized; conversions stand for what they convert.
+    Nodes keep their names when they are quantized; conversions stand for what they convert. Of nodes whose
+    integers are scaled later the reals that these become stand for the result.
     """
     nodes = {node.name: node for node in float_graph.nodes}
     names = {value.name: value.name for value in int8_graph.inputs}
+    scales = [scales_of_rows(node) for node in int8_graph.nodes]
+    others = {value.producer for value in scales if value is not None}
     for node in int8_graph.nodes:
+        if is_scaled_later(node):
+            result, twin = scaled_result(node), nodes.get(node.name)
+            if result is not None and twin is not None:
+                names[result.name] = twin.output.name
+        if is_scaled_later(node) or node in others:
+            continue
         for value in node.outputs:
             name = _counterpart(node, value, nodes, names)
             if name is not None:
@@ -83,6 +93,8 @@ def _counterpart(node: Node, value: Value, nodes: Mapping[str, Node], names: Map
     twin = nodes.get(node.name)
     if twin is not None:
         return twin.outputs[value.index].name
+    if value.name in names:
+        return names[value.name]  # the integers that it is made of were met before
     source = node.inputs[0] if node.inputs else None
     if source is not None and node.operator.conversion is not None:
         return names.get(source.name)

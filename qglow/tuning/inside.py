@@ -14,11 +14,13 @@ import numpy as np
 from qglow.core.types import Array, ElementType, Quantization, TensorType
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
-from qglow.graph.ops.elementwise import Add, Clip, Sub
+from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Sub
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.quantize import Dequantize, Quantize
+from qglow.graph.ops.rows import THEMSELVES, RowScales
 from qglow.graph.ops.selection import Where
 from qglow.graph.verifier import verify_graph
+from qglow.numerics.rows import LARGEST
 from qglow.toolchain import CompileOptions, compile_graph
 
 _NUMBER = TensorType(ElementType.INT64, ())
@@ -77,11 +79,33 @@ class ConstantsChange:
         return twin.outputs[value.index]
 
 
+@dataclass(frozen=True, slots=True)
+class RowsChange:
+    """The result of a product whose rows are measured and rounded (rule 11 of the numeric contract)."""
+
+    def __call__(self, region: Graph, value: Value) -> Value:
+        node = value.producer
+        assert node is not None
+        x, *others = node.inputs
+        assert x is not None
+        scales = _behind(region, x, RowScales(), x, kind=x.type.with_shape((*x.type.shape[:-1], 1)))
+        divided = _behind(region, scales, Div(), x, scales, kind=x.type)
+        clipped = _behind(region, divided, Clip(-float(LARGEST), float(LARGEST)), divided)
+        whole = QuantizedChange(THEMSELVES)(region, clipped)
+        rounded = _behind(region, whole, Mul(), whole, scales)
+        return _twin(region, node, [rounded, *others]).outputs[value.index]
+
+
 def with_constants(graph: Graph, node: Node, constants: Mapping[int, Array]) -> Node:
     """Insert a twin behind a node, with other constants by the places among its operands; return it."""
     operands = [*node.inputs, *(None for _ in range(max(constants) + 1 - len(node.inputs)))]
     for index, data in constants.items():
         operands[index] = constant(graph.unique_name(f"{node.name}.{index}.real"), data)
+    return _twin(graph, node, operands)
+
+
+def _twin(graph: Graph, node: Node, operands: Sequence[Value | None]) -> Node:
+    """Insert a node of the same operator behind a node, with other operands; return it."""
     results = [Value(graph.unique_name(f"{value.name}.rounded"), value.type) for value in node.outputs]
     twin = Node(graph.unique_name(f"{node.name}.rounded"), node.operator, operands, results)
     graph.insert_after(node, twin)

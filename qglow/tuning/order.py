@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from qglow.graph.graph import Graph, Node, Value, nested
+from qglow.quantization.dynamic import multiplies_scaled_rows
 from qglow.quantization.report import is_int8
 from qglow.tuning.costs import placed_nodes
 from qglow.tuning.levels import Cycles, Levels
@@ -122,7 +123,7 @@ class _Ladder:
         wanted: list[Needs] = []
         for path, graph in nested(int8_graph):
             own = {node: path + node.outputs[0].name for node in graph.nodes if node in candidates}
-            self._weights |= {node: found.of(name, WEIGHTS) for node, name in own.items()}
+            self._weights |= {node: found.of(name, *_own_kinds(node)) for node, name in own.items()}
             for place in map(Place.of, int8_values(graph)):
                 if not place.to_float or any(graph.is_output(moved) for moved in place.moved):
                     continue
@@ -178,6 +179,11 @@ class _Ladder:
         reach = {*_nodes_around(_values_around(nodes))}
         reach.update(node for place in places for node in _nodes_around(_carried_along(place.moved)))
         return _Candidate(needs, places, values, nodes, frozenset(reach))
+
+
+def _own_kinds(node: Node) -> tuple[str, ...]:
+    """Return the kinds of errors that a node makes in its operands, and that are gone once it is float."""
+    return (WEIGHTS, ROUNDING) if multiplies_scaled_rows(node) else (WEIGHTS,)
 
 
 def _nodes_around(values: Sequence[Value]) -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Accumulate
 from qglow.instructions.program import Program
 from qglow.numerics.quantize import dequantize_by
+from qglow.quantization.tied_tables import looks_up_integers, real_table
 from qglow.tuning.sensitivity import real_constants
 
 
@@ -165,7 +166,10 @@ def _exact(known: Value | None, rounded: Array) -> Array:
 
 
 def _integer_operands(node: Node, int8: Node) -> dict[int, tuple[str, Array]]:
-    """The reals that constants of the int8 form of a float node stand for, as `_reals` gives them."""
+    """The reals that constants of the int8 form of a float node stand for, as `reals_of` gives them."""
+    if looks_up_integers(int8):
+        table = real_table(int8, node)
+        return {} if table is None else {0: (f"{node.name}.0.real", table)}
     found = {}
     for index, (value, integers) in enumerate(zip(node.inputs, int8.inputs, strict=False)):
         if value is None or integers is None or value.data is None or integers.data is None:

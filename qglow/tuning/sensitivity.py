@@ -1,9 +1,9 @@
 """Contribution of each place in a network to the error at its outputs.
 
 Quantization adds errors of three kinds: activations are rounded, activations are clipped to their range,
-weights are rounded. Each error is small, so that their effects nearly add up. So each one is put into
-the float network alone, as it is on real samples, and its effect at the outputs is measured. That
-takes a run of the float network for every place and sample.
+weights are rounded. Rows that a product measures are rounded for that product alone. Each error is small, so
+that their effects nearly add up. So each one is put into the float network alone, as it is on real samples,
+and its effect at the outputs is measured. That takes a run of the float network for every place and sample.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from qglow.graph.operator import Accumulate
 from qglow.numerics.quantize import dequantize_by, quantize_by
 from qglow.numerics.weights import dequantize_weights
 from qglow.quantization.dynamic import added_bias, multiplies_scaled_rows, scaled_columns
+from qglow.quantization.tied_tables import looks_up_integers, real_table
 from qglow.quantization.weights import output_axis
 from qglow.report.tensors import counterpart
 from qglow.toolchain import CompileOptions
@@ -33,6 +34,7 @@ from qglow.tuning.inside import (
     InsideError,
     InsideErrors,
     RoundingChange,
+    RowsChange,
     with_constants,
 )
 
@@ -43,9 +45,10 @@ ROUNDING, CLIPPING, WEIGHTS = "rounding", "clipping", "weights"
 class NoiseSource:
     """A place where quantization adds an error.
 
-    value: name of the value of the int8 graph that is rounded or clipped; for weights, of the result of
-    their node; in a region behind its path. kind: ROUNDING, CLIPPING or WEIGHTS. noise: power of the error at
-    the outputs that this place alone causes, relative to the power of the outputs.
+    value: name of the value of the int8 graph that is rounded or clipped; for weights, and for rows that a
+    product measures, of the result of their node; in a region behind its path. kind: ROUNDING, CLIPPING or
+    WEIGHTS. noise: power of the error at the outputs that this place alone causes, relative to the power of
+    the outputs.
     """
 
     value: str
@@ -126,15 +129,12 @@ class _Measuring:
         names = counterpart(self.real, self.int8)
         real = {value.name: value for value in self.real.values() if not value.is_constant}
         places = {v: real[names[v.name]] for v in int8_values(self.int8) if names.get(v.name) in real}
-        rounded, results = _with_integer_weights(self.real, self.int8)
-        twins = {value.name: value for value in rounded.values()}
+        rounded, results = _with_rounded_operands(self.real, self.int8)
+        twins, moved = {v.name: v for v in rounded.values()}, dict.fromkeys(name for name, *_ in results)
         watched = list(dict.fromkeys([*(twins[v.name] for v in places.values()), *results.values()]))
-        watched += [twins[name] for name in results if twins[name] not in watched]
-        injection = Injection(self.real, [*places.values(), *(real[name] for name in results)], self.options)
+        watched += [twins[name] for name in moved if twins[name] not in watched]
+        injection = Injection(self.real, [*places.values(), *(real[name] for name in moved)], self.options)
         observation = Observation(rounded, watched, self.options)
-        produced = {
-            names[v.name]: v.name for node in self.int8.nodes for v in node.outputs if v.name in names
-        }
         inside = list(_errors_inside(self.real, self.int8))
         errors = InsideErrors(self.real, [error for _, error in inside], self.options)
 
@@ -147,8 +147,8 @@ class _Measuring:
                 for kind, error in _activation_errors(value, reals[twin.name])
             ]
             found += [
-                ((produced.get(name, name), WEIGHTS), run.distance(name, reals[result.name] - reals[name]))
-                for name, result in results.items()
+                ((value, kind), run.distance(name, reals[result.name] - reals[name]))
+                for (name, value, kind), result in results.items()
             ]
             found += zip((place for place, _ in inside), errors.distances(inputs)[1], strict=True)
             return run.power, found
@@ -183,6 +183,9 @@ def _errors_inside(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[_Pla
         for node, int8, constants in twins:
             error = InsideError(path, node.output.name, ConstantsChange(constants))
             yield (path + int8.output.name, WEIGHTS), error
+            if multiplies_scaled_rows(int8):
+                error = InsideError(path, node.output.name, RowsChange())
+                yield (path + int8.output.name, ROUNDING), error
 
 
 def _twins(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[Node, Node, dict[int, Array]]]:
@@ -190,22 +193,32 @@ def _twins(float_graph: Graph, int8_graph: Graph) -> Iterator[tuple[Node, Node, 
     nodes = {node.name: node for node in float_graph.nodes}
     for int8 in int8_graph.nodes:
         policy, node = int8.operator.policy, nodes.get(int8.name)
-        if not isinstance(policy, Accumulate) or node is None or node.operator.name != int8.operator.name:
+        if node is None or node.operator.name != int8.operator.name:
             continue
-        made = real_constants(int8, policy)
+        table = real_table(int8, node) if looks_up_integers(int8) else None
+        if table is not None:
+            yield node, int8, {0: table}
+        made = real_constants(int8, policy) if isinstance(policy, Accumulate) else None
         if made is not None:
             yield node, int8, {node.operator.place_of(name): data for name, data in made.items()}
 
 
-def _with_integer_weights(float_graph: Graph, int8_graph: Graph) -> tuple[Graph, dict[str, Value]]:
-    """Return the float graph with a twin of every node that has int8 weights, and the results of the twins.
+def _with_rounded_operands(
+    float_graph: Graph, int8_graph: Graph
+) -> tuple[Graph, dict[tuple[str, str, str], Value]]:
+    """Return the float graph with twins of every node that has int8 weights, and the results of the twins.
 
-    A twin reads the same activations, and has the dequantized weights and bias. Results are by name of the
-    result of the original node.
+    One twin reads the same activations, and has the dequantized weights and bias; if the node measures its
+    rows, another has its own weights, and reads rounded rows. Results are by the name of the result of the
+    original node and the place of the error.
     """
     graph = float_graph.copy()
-    twins = list(_twins(graph, int8_graph))
-    results = {node.output.name: with_constants(graph, node, made).output for node, _, made in twins}
+    results: dict[tuple[str, str, str], Value] = {}
+    for node, int8, made in list(_twins(graph, int8_graph)):
+        name, place = node.output.name, int8.output.name
+        results[name, place, WEIGHTS] = with_constants(graph, node, made).output
+        if multiplies_scaled_rows(int8):
+            results[name, place, ROUNDING] = RowsChange()(graph, node.output)
     # The results become outputs, because without a use they would not be computed.
     graph.outputs = [*graph.outputs, *results.values()]
     return graph, results

@@ -149,3 +149,16 @@ def test_weights_in_blocks_have_errors_of_their_own() -> None:
     for few, many in zip(found["int4"].layers, found["int8"].layers, strict=True):
         assert few.isolated is not None and many.isolated is not None
         assert few.isolated.sqnr_db + 15 < many.isolated.sqnr_db
+
+
+def test_weights_in_blocks_of_measured_rows_have_errors_alone() -> None:
+    rng = np.random.default_rng(8)
+    weights = rng.normal(size=(32, 32)).astype(np.float32)
+    model = qglow.load_model(
+        tiny_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [4, 32]}, ["y"], {"w": weights})
+    )
+    data = {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+    report = qglow.compare_layers(model.quantize(weights="int8:16", dynamic=True), data)
+    layer = next(x for x in report.layers if x.operator == "BlockGemm")
+    assert layer.isolated is not None and layer.accumulated is not None
+    assert 30.0 < layer.isolated.sqnr_db == pytest.approx(layer.accumulated.sqnr_db, abs=0.5)
