@@ -58,7 +58,7 @@ class Choice:
         """Return this choice as overridden by a rule, the `number`-th of the recipe."""
         kept, half, dynamic, int8 = self.kept_float, self.half, self.dynamic, self.int8
         dtype = "float" if rule.weights is not None and rule.dtype is None else rule.dtype
-        words = f"rule {number} ({_shortened(str(rule.match))})"
+        words = f"rule {number} ({shortened(str(rule.match))})"
         left_out = {name: by for name, by in self.left_out.items() if name not in rule.corrections}
         fixed = self.fixed_point if rule.requantization is None else rule.requantization == FIXED
         left_out |= {name: words for name, wanted in rule.corrections.items() if not wanted}
@@ -171,10 +171,10 @@ class Choices:
         return self.of_value(value).schema
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """A text that reports repeat for many nodes, without what follows its first names.
 
-    >>> _shortened("name " + "|".join(f"/model/layers.{n}/attention/MatMul" for n in range(12)))
+    >>> shortened("name " + "|".join(f"/model/layers.{n}/attention/MatMul" for n in range(12)))
     'name /model/layers.0/attention/MatMul or 11 more'
     """
     if len(text) <= LONGEST_WORDS:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from qglow.core.types import Array
 from qglow.graph.graph import Node, Value
-from qglow.quantization.dynamic import multiplies_scaled_rows, real_result
+from qglow.quantization.dynamic import multiplies_scaled_rows, real_result, scales_of_columns
 from qglow.quantization.tied_tables import ScaledLookup, looks_up_integers
 
 
@@ -24,3 +25,11 @@ def scales_of_rows(node: Node) -> Value | None:
     """Scales that such a node's integers are multiplied by, if looked up too; the float graph has others."""
     found = ScaledLookup.of(node) if looks_up_integers(node) else None
     return None if found is None else found.scales
+
+
+def weight_scales(node: Node) -> Array | None:
+    """float32 scales of the integer weights of such a node, for each column or row; None where unknown."""
+    if multiplies_scaled_rows(node):
+        return scales_of_columns(node)
+    found = ScaledLookup.of(node)
+    return None if found is None else found.column

@@ -8,14 +8,18 @@ from difflib import get_close_matches
 from qglow.core.errors import InternalError, UsageError
 from qglow.core.passes import LogEntry
 from qglow.core.text import format_attributes
+from qglow.core.types import Quantization
 from qglow.display.blocks import Block, Paragraph, Section, facts, percent, significant, table
 from qglow.display.document import Document
 from qglow.graph.graph import Graph, Node, Value, nested
+from qglow.graph.ops.rows import THEMSELVES
 from qglow.instructions.ops.control import Structured
 from qglow.instructions.program import Program
-from qglow.quantization.choices import Choice, Choices, names_of
+from qglow.quantization.choices import Choice, Choices, names_of, shortened
+from qglow.quantization.dynamic import real_rows
 from qglow.quantization.regions import entries_inside, report_inside
 from qglow.quantization.report import QuantizationReport, is_int8
+from qglow.quantization.scaled_later import is_scaled_later, weight_scales
 from qglow.quantization.tensors import TensorRange
 from qglow.recipe.matching import means
 from qglow.recipe.schema import Recipe
@@ -128,7 +132,7 @@ def _precision(
         return Section("Precision", (facts([*rows, ("runs in", "float32: the model is not quantized")]),))
     rows.append(("runs in", _integers(node) if is_int8(node) else _reals(node, report)))
     if choice is not None and recipe is not None:
-        listed = ", ".join(f"{n} ({recipe.rules[n - 1].match})" for n in choice.rules)
+        listed = ", ".join(f"{n} ({shortened(str(recipe.rules[n - 1].match))})" for n in choice.rules)
         rows.append(("rules of the recipe", listed or "none fits"))
         if choice.in_attention:
             rows.append(("policy", f"transformer ({recipe.scheme})"))
@@ -159,14 +163,15 @@ def _parameters(node: Node, report: QuantizationReport) -> list[Section]:
     ranges = {tensor.value: tensor for tensor in report.tensors}
     rows = []
     for value in (*node.inputs, *node.outputs):
-        if value is not None and value.type.is_quantized and not value.is_constant:
+        scaled_later = value is not None and value.type.quantization == THEMSELVES
+        if value is not None and value.type.is_quantized and not value.is_constant and not scaled_later:
             origin = "the model's own" if report.given else "not profiled: its parameters are a neighbour's"
             rows.append(_range_row(value, profiled_range(value, ranges), origin))
     blocks: list[Block] = []
     if rows:
         titles = ("value", "seen", "covers", "clipped>", "schema", "calibration", "scale>", "zero point>")
         blocks.append(table(titles, rows))
-    blocks += [Paragraph(text) for text in _weights(node, report)]
+    blocks += [Paragraph(text) for text in (*_measured_rows(node), *_weights(node, report))]
     return [Section("Parameters", tuple(blocks))] if blocks else []
 
 
@@ -181,16 +186,34 @@ def _range_row(value: Value, tensor: TensorRange | None, origin: str) -> tuple[s
     return (value.name, seen, covers, percent(tensor.clipped), tensor.schema, tensor.calibration, *final)
 
 
+def _measured_rows(node: Node) -> Iterable[str]:
+    if any(value is not None and value.type.quantization == THEMSELVES for value in node.inputs[:1]):
+        rows = real_rows(node)
+        if rows is not None:
+            yield (
+                f"Rows of {rows.name} are measured while the model runs: the scale of each is its largest "
+                "magnitude over 127."
+            )
+
+
 def _weights(node: Node, report: QuantizationReport) -> Iterable[str]:
     for value in node.inputs:
         if value is None or not value.is_constant or value.type.quantization is None:
             continue
-        scales = value.type.quantization.scales
+        scales = _scales(node, value.type.quantization)
         many = f"{len(scales)} scales, {min(scales):.4g} to {max(scales):.4g}"
         yield f"Weights {value.name}: {many if len(scales) > 1 else f'one scale, {scales[0]:.4g}'}."
     margin = next((n.margin for n in report.quantized if n.name == node.name), None)
     if margin is not None:
         yield f"Its largest possible int32 sum fits {margin:.1f} times: proven from weights and zero points."
+
+
+def _scales(node: Node, quantization: Quantization) -> Sequence[float]:
+    """Scales of the integer weights of a node, which later nodes may multiply by."""
+    if not is_scaled_later(node):
+        return quantization.scales
+    found = weight_scales(node)
+    return quantization.scales if found is None else [float(scale) for scale in found.ravel()]
 
 
 def _rewrites(node: Node, log: Iterable[LogEntry]) -> Section:

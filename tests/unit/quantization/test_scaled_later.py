@@ -10,6 +10,7 @@ import pytest
 
 import qglow
 from qglow.core.types import Array
+from qglow.display.terminal import to_text
 from qglow.graph.interpreter import interpret
 from qglow.quantization.scaled_later import is_scaled_later, scaled_result
 from qglow.report.tensors import counterpart
@@ -104,3 +105,13 @@ def test_a_rehearsal_has_the_rows_of_a_tied_table(way: str, tmp_path: Path) -> N
     found = sensitivity(quantized.float_graph, quantized.graph, runs)
     expected = decibels(sum(source.noise for source in found.sources if source.kind == WEIGHTS))
     assert abs(weights_alone - expected) < 1.5
+
+
+def test_explanations_give_the_scales_that_come_later(tmp_path: Path) -> None:
+    quantized, _runs = tied("dynamic", tmp_path)
+    graph = quantized.graph
+    product = next(node for node in graph.nodes if is_scaled_later(node) and node is not lookup(graph))
+    text = to_text(quantized.explain(product.name), 200)
+    assert "are measured while the model runs" in text and "Weights" in text
+    assert f": {product.output.type.shape[-1]} scales, " in text and "one scale" not in text
+    assert f": {SIZE.words} scales, " in to_text(quantized.explain(lookup(graph).name), 200)
