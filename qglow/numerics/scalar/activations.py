@@ -15,7 +15,6 @@ from qglow.numerics.scalar.clamps import clip
 from qglow.numerics.scalar.elementary import erf64
 from qglow.numerics.scalar.function import ScalarFunction, declare
 
-SQRT_HALF = 0.7071067690849304
 SIXTH = 0.1666666716337204
 GELU_LINEAR = 1.5957691669464111
 """2 sqrt(2 / pi): twice the argument of Gelu's tanh, because (1 + tanh u) / 2 = sigmoid(2 u)."""
@@ -172,12 +171,11 @@ class Gelu(ScalarFunction):
     approximate: str = "none"
 
     def real(self, x: Real) -> Real:
-        """Compute with erf, or with the tanh approximation as a sigmoid."""
+        """Compute with polynomials.normal_distribution, or with the tanh approximation as a sigmoid."""
         if self.approximate == "tanh":
             cube = (x * x) * x
             return x * polynomials.sigmoid((cube * GELU_CUBIC + x) * GELU_LINEAR)
-        part = polynomials.erf(x * SQRT_HALF)
-        return (x * 0.5) * (part + 1.0)
+        return x * polynomials.normal_distribution(x)
 
     def reference(self, x: Array) -> Array:
         """Compute with erf or tanh."""

@@ -47,11 +47,12 @@ def numpy(function: ScalarFunction) -> Meaning:
     return partial(evaluate, function.real)
 
 
-log, erf, softplus, expm1, log1p_of_unit, power = (
+log, erf, softplus, expm1, log1p_of_unit, power, normal_distribution = (
     partial(evaluate, meaning)
     for meaning in (
         *(polynomials.log, polynomials.erf, polynomials.softplus),
         *(polynomials.expm1, polynomials.log1p_of_unit, polynomials.power),
+        polynomials.normal_distribution,
     )
 )
 ACCURATE: dict[str, tuple[Meaning, Meaning, float]] = {
@@ -65,7 +66,6 @@ SETTINGS: dict[str, ScalarFunction] = {
     "leaky-relu": LeakyRelu(0.1),
     "hard-sigmoid": HardSigmoid(0.2, 0.5),
     "hard-swish": HardSwish(),
-    "gelu": Gelu("none"),
     "gelu-tanh": Gelu("tanh"),
     "swish": Swish(1.5),
     "mish": Mish(),
@@ -187,6 +187,18 @@ def test_erf_is_odd_and_gelu_of_both_signs_differs_by_x() -> None:
     np.testing.assert_array_equal(erf(-x), -erf(x))
     difference = numpy(Gelu())(x) - numpy(Gelu())(-x)
     np.testing.assert_allclose(difference, x, rtol=1e-6)
+
+
+def test_the_normal_distribution_is_near_and_reaches_its_ends() -> None:
+    for x in (dense(-12, 12), every_magnitude()):
+        exact = (Erf().reference(x.astype(np.float64) / np.sqrt(2.0)) + 1.0) / 2.0
+        found = normal_distribution(x)
+        assert np.max(np.abs(found - exact)) < 2.4e-7
+        assert np.all(found[x < -polynomials.NORMAL_LARGE] == 0.0)
+        assert np.all(found[x > polynomials.NORMAL_LARGE] == 1.0)
+        np.testing.assert_array_less(
+            np.abs(numpy(Gelu())(x) - Gelu().reference(x.astype(np.float64))), 2.5e-7 * np.abs(x) + 1e-37
+        )
 
 
 def test_mish_errs_by_few_units_where_the_exponential_is_a_normal_number() -> None:
