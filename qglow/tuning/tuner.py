@@ -48,7 +48,8 @@ from qglow.tuning.trials import REMEMBERED, Measurement
 class Tuner:
     """Searches for the nodes that have to be int16 or float so that an int8 model reaches a goal.
 
-    recipe, effort: how plain int8 is quantized; the search adds nodes in other precisions to the recipe.
+    recipe, effort: how plain int8 is quantized, repaired as by default; the search adds nodes in other
+    precisions to the recipe that this gives.
     calibration: samples of the profile. progress: is called with the name of each phase of work. jobs:
     where networks run for the predictions (default: here).
 
@@ -108,8 +109,10 @@ class Tuner:
                 save_state(path, state)
 
         keep()  # so that a file that cannot be written raises before the work, not after it
-        effort = self.effort if state.recipe is None else FAST
-        base = self._quantized(state.recipe or self.recipe, Mix(), effort)
+        if state.recipe is None:
+            base = self._quantized(self.recipe, Mix(), self.effort, repair=True)
+        else:
+            base = self._quantized(state.recipe, Mix())
         state.recipe = base.recipe
         if state.steps is None:
             state.steps = list(self._predicted(base))
@@ -157,9 +160,12 @@ class Tuner:
         steps = [step.mix for step in state.steps]
         return search(steps, self.goal, evaluate, clock.out_of_time, Interruption(interrupted))
 
-    def _quantized(self, recipe: Recipe, mix: Mix, effort: str = FAST) -> QuantizedParts:
+    def _quantized(
+        self, recipe: Recipe, mix: Mix, effort: str = FAST, repair: bool = False
+    ) -> QuantizedParts:
         options = QuantizeOptions(
             effort=effort,
+            repair=repair,
             calibration=self.calibration,
             code=self.options,
             jobs=self.jobs,
