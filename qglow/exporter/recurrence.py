@@ -50,14 +50,16 @@ def _recurrence(op: Recurrence, out: Export) -> None:
     identity = shaped(identity, "identity", 1, columns, columns)
     turned = _node(out, "Transpose", "columns", [w], perm=[1, 0])
     first = shaped(carried, "carried", 1, batch, width)
-    initial = shaped(hidden, "hidden", 1, batch, width)
+    # What a GRU or a plain layer carries is its hidden state in float. onnxruntime (1.32) refuses a
+    # DequantizeLinear of int8 that only a Reshape reads, unless the integers are a constant.
+    initial = shaped(hidden, "hidden", 1, batch, width) if op.cell == "lstm" else first
     inputs = [
         given,
         identity,
         shaped(turned, "weights", 1, columns, width),
         _biases(out, bias, columns, width),
         lengths,
-        initial if op.cell == "lstm" else first,
+        initial,
         first if op.cell == "lstm" else "",
         shaped(peepholes, "peepholes", 1, 3 * width),
     ]

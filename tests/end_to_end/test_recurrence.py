@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
@@ -91,6 +92,19 @@ def test_a_classifier_of_long_sequences_is_int8_and_accurate(operator: str, tmp_
     assert 10.0 * np.log10(np.mean(np.square(wanted)) / noise) >= 25.0
     labels, answers = (np.argmax(scores, axis=-1) for scores in (np.array(wanted), np.array(found)))
     assert np.mean(labels == answers) >= 0.9
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_onnxruntime_runs_an_exported_layer_for_any_batch(operator: str, tmp_path: Path) -> None:
+    """First states are zeros, repeated for as many sequences as a call has."""
+    model = qglow.load_model(classifier(operator, tmp_path / "model.onnx"))
+    data = np.random.default_rng(1).normal(size=(16, STEPS, INPUTS)).astype(np.float32)
+    quantized = model.quantize(model.profile({"x": data[:12]}), repair=False)
+    quantized.export_qdq(tmp_path / "qdq.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "qdq.onnx", providers=["CPUExecutionProvider"])
+    wanted, found = model.compile()({"x": data[12:]})["scores"], session.run(None, {"x": data[12:]})[0]
+    noise = np.mean((found - wanted) ** 2)
+    assert 10.0 * np.log10(np.mean(np.square(wanted)) / noise) >= 25.0
 
 
 def test_a_layer_may_be_kept_float(tmp_path: Path) -> None:
