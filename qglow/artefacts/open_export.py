@@ -7,18 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
 
 from qglow.artefacts.replay import graph_at
-from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError
+from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError, UsageError
+from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter import FiledModel, export_qdq, filed
 from qglow.exporter.apart import DataApart
+from qglow.exporter.lasting import Parts
+from qglow.exporter.sized_parts import SizedPart
 from qglow.exporter.sizes import AmbiguityError
 from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
 from qglow.graph.graph import Graph
-from qglow.importer import declared_dimensions, stored_arrays
+from qglow.importer import ShapePart, declared_dimensions, sized_part, stored_arrays
 from qglow.report.parts import QuantizedParts, source_place
+from qglow.toolchain.shape_constants import part_arrays
 
 _Dimensions = Mapping[str, Sequence[Dimension]]
 _Sizes = Mapping[str, int]
@@ -80,6 +87,7 @@ class _Exports:
     inputs: _Dimensions
     activations: str | None
     apart: DataApart = field(default_factory=DataApart)
+    kept: KeptImports = field(default_factory=KeptImports)
 
     @property
     def own(self) -> SizedModel:
@@ -92,12 +100,8 @@ class _Exports:
         Raises what `graph_at` does, and DataError where the graph has no such sizes, as with more places than
         a table has.
         """
-        shapes = {
-            name: tuple(sizes[d] if isinstance(d, str) else int(d or 0) for d in dimensions)
-            for name, dimensions in self.inputs.items()
-        }
         try:
-            graph = graph_at(self.parts, shapes)
+            graph = graph_at(self.parts, self._shapes(sizes))
         except UnsupportedError as error:
             raise DataError(_line(error)) from error
         try:
@@ -105,6 +109,33 @@ class _Exports:
         finally:
             # Nodes and values refer to one another: without this a second large model stays for a while.
             release_after(sum(value.type.byte_size for value in self.parts.int8.constants()))
+
+    def part(self, every: Sequence[_Sizes], name: str, arrays: Sequence[Array]) -> SizedPart | None:
+        """The part of the float model that computes a constant from sizes alone; None where there is none.
+
+        arrays: what the constant is in exports for each of these sizes.
+        """
+        place, values = source_place(self.parts), self.parts.source.values
+        try:
+            model = sized_part(place, name, values, self.kept)
+            if model is None:
+                return None
+            lists = [value.name for value in model.graph.input]
+            whole = ShapePart(place, [name, *lists], self.kept, values)
+            found = [part_arrays(whole, self._shapes(sizes)) for sizes in every]
+        except (UnsupportedError, UsageError):
+            return None
+        for known, array in zip(found, arrays, strict=True):
+            if known[name].dtype != array.dtype or not np.array_equal(known[name], array):
+                return None
+        return SizedPart(model, {entry: [known[entry].tolist() for known in found] for entry in lists})
+
+    def _shapes(self, sizes: _Sizes) -> dict[str, Shape]:
+        """Shapes of the inputs for sizes of the dimensions."""
+        return {
+            name: tuple(sizes[d] if isinstance(d, str) else int(d or 0) for d in dimensions)
+            for name, dimensions in self.inputs.items()
+        }
 
     def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
         shapes = {value.name: value.type.shape for value in graph.values()}
@@ -120,17 +151,21 @@ def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> Fil
     def tables() -> Iterator[Array]:
         return stored_arrays(exports.parts.source.required)
 
+    def parts(*models: SizedModel) -> Parts:
+        return partial(exports.part, [entry.sizes for entry in models])
+
     own, other = exports.own, exports.at(first)
     try:
-        return filed(exports.apart.restore(unify([own, other], exports.inputs, tables)), name)
+        model = unify([own, other], exports.inputs, tables, parts(own, other))
     except AmbiguityError:
-        model = unify([own, other, exports.at(second)], exports.inputs, tables)
-        return filed(exports.apart.restore(model), name)
+        further = exports.at(second)
+        model = unify([own, other, further], exports.inputs, tables, parts(own, other, further))
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
-        model = unify([other, exports.at(second)], exports.inputs, tables)
+        further = exports.at(second)
+        model = unify([other, further], exports.inputs, tables, parts(other, further))
         check_constants(model, own)
-        return filed(exports.apart.restore(model), name)
+    return filed(exports.apart.restore(model), name)
 
 
 def _named_inputs(

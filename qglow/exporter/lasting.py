@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
-from qglow.exporter.sizes import SizeNodes
+from qglow.exporter.sized_parts import PartNodes, SizedPart
+from qglow.exporter.sizes import AmbiguityError, SizeNodes
+
+Parts = Callable[[str, Sequence[Array]], SizedPart | None]
+"""What computes a constant from sizes, by its name and what it is in each export."""
 
 
 class Replacements:
     """Replacements of constants that are others in every export of one graph.
 
-    tables: gives arrays that constants may be cut out of.
+    tables: gives arrays that constants may be cut out of. parts: gives what computes a constant of this name
+    from sizes, where the float model has that.
     """
 
-    def __init__(self, work: SizeNodes, tables: Callable[[], Iterable[Array]]) -> None:
+    def __init__(self, work: SizeNodes, tables: Callable[[], Iterable[Array]], parts: Parts) -> None:
         self._work = work
         self._tables = tables
+        self._parts = parts
+        self._nodes = PartNodes(work)
 
     def of(self, name: str, arrays: Sequence[Array]) -> str:
         """Name of the tensor that stands for a constant, of which `arrays` has that of each export.
 
         Raises UnsupportedError where there is none, AmbiguityError where exports of more sizes would tell.
         """
+        try:
+            return self._shown(name, arrays)
+        except AmbiguityError:
+            raise
+        except UnsupportedError:
+            part = self._parts(name, arrays)
+            if part is None:
+                raise
+            return self._nodes.of(name, part)
+
+    def _shown(self, name: str, arrays: Sequence[Array]) -> str:
+        """Name of what the arrays show: sizes, repeated parts, grids, parts of tables."""
         first = arrays[0]
         if len({array.ndim for array in arrays}) == 1:
             if first.dtype == np.int64 and first.ndim == 1 and len({array.shape for array in arrays}) == 1:
@@ -38,13 +58,21 @@ class Replacements:
 
     def _along(self, name: str, arrays: Sequence[Array], axes: tuple[int, ...]) -> str:
         """Name of what stands for arrays of different sizes along axes."""
-        repeated = tuple(axis for axis in axes if all(_repeats(array, axis) for array in arrays))
+        periods = {axis: _period(arrays, axis) for axis in axes}
+        repeated = {axis: period for axis, period in periods.items() if period}
         once = [_first(array, repeated) for array in arrays]
         core = self._core(name, once, tuple(axis for axis in axes if axis not in repeated))
         if not repeated:
             return core
-        shape = self._work.list_of(f"{name}__shape", [list(array.shape) for array in arrays])
-        return self._work.emit("Expand", [core, shape], f"{name}__repeated")
+        if set(repeated.values()) == {1}:
+            shape = self._work.list_of(f"{name}__shape", [list(array.shape) for array in arrays])
+            return self._work.emit("Expand", [core, shape], f"{name}__repeated")
+        counts = [
+            [size // repeated.get(axis, size) for axis, size in enumerate(array.shape)] for array in arrays
+        ]
+        return self._work.emit(
+            "Tile", [core, self._work.list_of(f"{name}__counts", counts)], f"{name}__repeated"
+        )
 
     def _core(self, name: str, arrays: Sequence[Array], axes: tuple[int, ...]) -> str:
         """Name of what stands for arrays that repeat along none of the axes in which they differ."""
@@ -68,7 +96,7 @@ class Replacements:
     ) -> str:
         """Name of integers that grow by a step for every place along axes."""
         work = self._work
-        result = work.constant(name, _first(arrays[0], axes))
+        result = work.constant(name, _first(arrays[0], dict.fromkeys(axes, 1)))
         zero, one = (work.constant(f"{name}__{value}", np.array(value, np.int64)) for value in (0, 1))
         for entry, axis in enumerate(axes):
             count = work.list_of(f"{name}__count", [[array.shape[axis]] for array in arrays])
@@ -99,13 +127,24 @@ class Replacements:
         return work.emit("Slice", operands, f"{name}__cut")
 
 
-def _first(array: Array, axes: Sequence[int]) -> Array:
-    """Return the first place along axes, which stay."""
-    return array[tuple(slice(1) if axis in axes else slice(None) for axis in range(array.ndim))]
+def _first(array: Array, counts: Mapping[int, int]) -> Array:
+    """Return the first places along axes, as many as `counts` has for each."""
+    return array[tuple(slice(counts.get(axis)) for axis in range(array.ndim))]
 
 
-def _repeats(array: Array, axis: int) -> bool:
-    return np.array_equal(array, np.broadcast_to(_first(array, (axis,)), array.shape))
+def _period(arrays: Sequence[Array], axis: int) -> int:
+    """Places along an axis after which all arrays begin again, such as heads, repeated for each sample.
+
+    0 where there is no such number that divides their sizes.
+    """
+    most = math.gcd(*(array.shape[axis] for array in arrays))
+    periods = (period for period in range(1, most + 1) if most % period == 0)
+    return next((period for period in periods if all(_repeats(array, axis, period) for array in arrays)), 0)
+
+
+def _repeats(array: Array, axis: int, period: int) -> bool:
+    parts = np.split(array, array.shape[axis] // period, axis)
+    return all(np.array_equal(part, parts[0]) for part in parts)
 
 
 def _steps(array: Array, axes: Sequence[int]) -> list[int | None]:
@@ -120,7 +159,7 @@ def _steps(array: Array, axes: Sequence[int]) -> list[int | None]:
 
 def _is_grid(array: Array, steps: Sequence[int | None], first: Array, axes: Sequence[int]) -> bool:
     """Whether an array begins as the first one, and grows by these steps along axes."""
-    expected = _first(first, axes)
+    expected = _first(first, dict.fromkeys(axes, 1))
     for axis, step in zip(axes, steps, strict=True):
         shape = [-1 if place == axis else 1 for place in range(array.ndim)]
         expected = expected + (step or 0) * np.arange(array.shape[axis]).reshape(shape)

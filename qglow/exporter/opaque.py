@@ -45,7 +45,7 @@ def _export(
     for entry in given.opset_import:
         if entry.domain:
             builder.version(entry.domain, entry.version)
-    model = _for_export(given, name)
+    model = for_export(given, name)
     names = {value.name: read for value, read in zip(model.graph.input, inputs, strict=True)}
     for tensor in model.graph.initializer:
         names[tensor.name] = builder.tensor(f"{name}__{tensor.name}", tensor)
@@ -57,7 +57,7 @@ def _export(
         builder.append(copy, name)
 
 
-def _for_export(model: ModelProto, name: str) -> ModelProto:
+def for_export(model: ModelProto, name: str) -> ModelProto:
     """The model with nodes that mean the same in the exported operator set."""
     (stated,) = (entry.version for entry in model.opset_import if not entry.domain)
     wanted = max(OLDEST_OPSET, stated)

@@ -169,9 +169,13 @@ class SizeNodes:
         """Name of a list of one number, the size of a tensor of the model."""
         return self.emit("Shape", [tensor], f"{tensor}__{axis}", self.late, start=axis, end=axis + 1)
 
+    def fresh(self, wanted: str) -> str:
+        """A name that no tensor has."""
+        return unique(wanted, self._taken)
+
     def constant(self, wanted: str, data: Array) -> str:
         """Add a constant; returns its name."""
-        name = unique(wanted, self._taken)
+        name = self.fresh(wanted)
         self.constants.append(numpy_helper.from_array(np.asarray(data), name))
         return name
 
@@ -184,7 +188,7 @@ class SizeNodes:
         **attributes: Any,
     ) -> str:
         """Add a node of one output, to `nodes` (default: those in front); returns the name of its result."""
-        name = unique(wanted, self._taken)
+        name = self.fresh(wanted)
         made = helper.make_node(op_type, list(inputs), [name], name, **attributes)
         (self.nodes if nodes is None else nodes).append(made)
         return name

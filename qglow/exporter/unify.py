@@ -2,8 +2,8 @@
 
 Exports for different shapes differ in the integers that tell Reshape, Expand, Slice and Resize of sizes, and
 in constants that repeat or count as far as a shape goes. Those are computed from the shapes of inputs while
-the model runs, or left to Reshape, which copies dimensions of its operand and concludes one. Where exports
-differ in anything else, no single model stands for them.
+the model runs, or left to Reshape, which copies dimensions of its operand and concludes one; others as the
+float model computes them from sizes. Where exports differ in anything else, no single model stands for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter.apart import DataApart
-from qglow.exporter.lasting import Replacements
+from qglow.exporter.lasting import Parts, Replacements
 from qglow.exporter.proto import checked
 from qglow.exporter.sizes import Dimensions, SizeNodes
 from qglow.interchange.nodes import outer_names
@@ -50,12 +50,13 @@ def unify(
     models: Sequence[SizedModel],
     inputs: Mapping[str, Sequence[Dimension]],
     tables: Callable[[], Iterable[Array]] = tuple,
+    parts: Parts = lambda name, arrays: None,
 ) -> onnx.ModelProto:
     """The model for all sizes of the dimensions, which `inputs` names by input and axis.
 
     tables: gives arrays that constants may be the beginning of, as a shape goes, such as embeddings of
-    positions. Raises StructureError and AmbiguityError, see there, and UnsupportedError for a constant that
-    nothing explains.
+    positions. parts: gives what computes a constant from sizes, where the float model has that. Raises
+    StructureError and AmbiguityError, see there, and UnsupportedError for a constant that nothing explains.
     """
     _check_structure(models)
     result = onnx.ModelProto()
@@ -73,7 +74,7 @@ def unify(
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
     read = {name for node in result.graph.node for name in outer_names(node)}
-    lasting = Replacements(work, tables)
+    lasting = Replacements(work, tables, parts)
     made = {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
     for node in result.graph.node:
         for place, name in enumerate(node.input):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qglow.importer.cutting import part_of_file
 from qglow.importer.model import ImportedModel, import_model
-from qglow.importer.shape_constants import ShapePart, missing_tensors
+from qglow.importer.shape_constants import ShapePart, missing_tensors, sized_part
 from qglow.importer.stored import declared_dimensions, stored_arrays
 from qglow.importer.tensors import read_tensor
 
@@ -17,4 +17,5 @@ __all__ = [
     "read_tensor",
     "stored_arrays",
     "missing_tensors",
+    "sized_part",
 ]

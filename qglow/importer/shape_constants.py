@@ -13,18 +13,48 @@ from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Given, Shape
 from qglow.graph.graph import Graph
+from qglow.importer.binding import real_inputs
 from qglow.importer.branches import with_values_bound
 from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file
 from qglow.importer.operands import tensor_of
-from qglow.importer.tensors import to_array
+from qglow.importer.tensors import BORDER, to_array
+from qglow.interchange.nodes import outer_names
 
 
 def missing_tensors(place: ModelPlace, names: Sequence[str], kept: KeptImports | None = None) -> list[str]:
     """Names that no tensor of a file has, and that are no float32 of one."""
     known = tensor_names(load(place, kept))
     return [name for name in names if name not in known and tensor_of(name) not in known]
+
+
+def sized_part(
+    place: ModelPlace, name: str, values: Mapping[str, Given] | None = None, kept: KeptImports | None = None
+) -> ModelProto | None:
+    """The part of a model that computes a tensor from results of Shape, which are its inputs.
+
+    None where no node gives the tensor, where data of the model's inputs decide it, and for reals of other
+    widths than float32, which a graph does not have. values: of inputs that are constants. kept: what imports
+    of the file have in common.
+    """
+    model = with_values_bound(load(place, kept), values or {})
+    producers = {result: node for node in model.nodes for result in node.output}
+    sizes: set[str] = set()
+    waiting, seen = [name], set[str]()
+    while waiting:
+        tensor = waiting.pop()
+        node = producers.get(tensor)
+        if node is not None and node.op_type == "Shape":
+            sizes.add(tensor)
+        elif node is not None and tensor not in seen:
+            waiting += outer_names(node)
+        seen.add(tensor)
+    inputs = {value.name for value in real_inputs(model.proto.graph)}
+    if name not in producers or not sizes or name in sizes or not inputs.isdisjoint(seen):
+        return None
+    part = part_of(place, model, sorted(sizes), [name])
+    return None if part.graph.output[0].type.tensor_type.elem_type in BORDER else part
 
 
 class ShapePart:

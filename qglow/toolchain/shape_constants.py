@@ -127,14 +127,8 @@ class ShapeConstants:
         """
         if self._part is None:
             return {}
-        graph = self._part.graph(self._shapes(sizes))
-        canonical_pipeline().run(graph, verify_graph)
-        DequantizeConstants().run(graph, PassLog())
-        found = {name: graph.outputs[place] for name, place in self._part.places.items()}
-        for name, value in found.items():
-            if value.data is None:
-                raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
-        return {name: self._as_read(name, np.asarray(value.data)) for name, value in found.items()}
+        found = part_arrays(self._part, self._shapes(sizes))
+        return {name: self._as_read(name, array) for name, array in found.items()}
 
     def _as_read(self, name: str, array: Array) -> Array:
         """A constant of the file in the type that the program has it in."""
@@ -203,6 +197,21 @@ class ShapeConstants:
                 yield self.imported(sizes)
             except QglowError:
                 continue  # the model takes no such sizes: others may do
+
+
+def part_arrays(part: ShapePart, shapes: Mapping[str, Shape]) -> dict[str, Array]:
+    """Arrays that a part computes for these shapes of the model's inputs, by name.
+
+    Raises UnsupportedError where data decide it.
+    """
+    graph = part.graph(shapes)
+    canonical_pipeline().run(graph, verify_graph)
+    DequantizeConstants().run(graph, PassLog())
+    found = {name: graph.outputs[place] for name, place in part.places.items()}
+    for name, value in found.items():
+        if value.data is None:
+            raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
+    return {name: np.asarray(value.data) for name, value in found.items()}
 
 
 @dataclass(frozen=True, eq=False)

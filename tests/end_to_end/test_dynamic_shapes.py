@@ -382,6 +382,45 @@ def test_an_export_stays_open_within_a_table_of_places(tmp_path: Path) -> None:
         assert decibels(found, wanted) > 20
 
 
+def test_an_export_computes_what_the_float_model_computes_from_sizes(tmp_path: Path) -> None:
+    """A bias by the distance of two tokens, clipped: no constant shows those of all lengths."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("Shape", ["q"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["places"]),
+        helper.make_node("Unsqueeze", ["places", "last"], ["column"]),
+        helper.make_node("Sub", ["places", "column"], ["far"]),
+        helper.make_node("Clip", ["far", "least", "most"], ["near"]),
+        helper.make_node("Add", ["near", "most"], ["rows"]),
+        helper.make_node("Gather", ["table", "rows"], ["bias"]),
+        helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "qt"], ["products"]),
+        helper.make_node("Add", ["products", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "q"], ["seen"]),
+        helper.make_node("MatMul", ["seen", "w1"], ["y"]),
+    ]
+    random = np.random.default_rng(3)
+    numbers = {"zero": 0, "one": 1, "least": -4, "most": 4}
+    constants: dict[str, Array] = {
+        **{name: CONSTANTS[name] for name in ("wq", "w1")},
+        **{name: np.array(number, np.int64) for name, number in numbers.items()},
+        "last": np.array([1], np.int64),
+        "table": random.normal(size=9).astype(np.float32),
+    }
+    model = qglow.load_model(
+        save(tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17), tmp_path)
+    )
+    quantized = model.quantize(model.profile(DATA))
+    exported = session(quantized.qdq_bytes(), optimize=True)
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    for batch, length in ((1, 3), (3, 40)):
+        x = random.normal(size=(batch, length, WIDTH)).astype(np.float32)
+        wanted = session(model.path).run(None, {"x": x})[0]
+        assert decibels(exported.run(None, {"x": x})[0], wanted) > 20
+
+
 def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:
     path = save(
         tiny_model(ATTENTION, {"x": ["N", "T", WIDTH]}, ["z"], CONSTANTS, opset=17), tmp_path, "moved.onnx"

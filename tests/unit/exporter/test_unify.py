@@ -103,6 +103,19 @@ def test_constants_that_follow_shapes_are_computed(constant: Callable[[int, int]
         assert np.array_equal(found, np.broadcast_to(constant(n, t), (n, t)).astype(np.float32))
 
 
+def test_rows_that_begin_again_are_repeated() -> None:
+    """Weights of all heads, once for each sample."""
+    nodes = [helper.make_node("Identity", ["c"], ["y"], "copy")]
+    models = [
+        export(nodes, lambda n, t: {"c": np.tile(TABLE[:3], (n, 1))}, n, t, lambda n, t: (3 * n, 3))
+        for n, t in ((2, 4), (4, 12), (6, 20))
+    ]
+    model = unify(models, INPUTS)
+    for n in (1, 5):
+        found = session(model).run(None, {"x": np.zeros((n, 2), np.float32)})[0]
+        assert np.array_equal(found, np.tile(TABLE[:3], (n, 1)))
+
+
 def test_bounds_of_slices_count_from_the_end() -> None:
     nodes = [helper.make_node("Slice", ["x", "starts", "ends", "axes"], ["y"], "slice")]
 
