@@ -183,12 +183,17 @@ def _keep_carried_integers(graph: Graph, statistics: Statistics, reasons: FloatR
                 carried.add(node.output)
             continue
         operands = [value for value in _data(node) if value.data is None]
-        if operands and node.operator.is_light and carried.issuperset(operands):
+        if operands and _is_simple(node) and carried.issuperset(operands):
             carried.update(node.outputs)
             if node not in reasons and handles_reals(node):
                 reasons[node] = (
                     f"'{operands[0].name}' holds integers as floats, which int8 could not tell apart"
                 )
+
+
+def _is_simple(node: Node) -> bool:
+    """Whether a node is light, or rounds to whole numbers, as a length is divided by a stride."""
+    return node.operator.is_light or (node.operator.elementwise and node.output.type.is_float)
 
 
 def _gives_floats_of_integers(node: Node) -> bool:
@@ -202,7 +207,7 @@ def _keep_coming_integers(graph: Graph, reasons: FloatReasons) -> None:
     for node in reversed(graph.nodes):
         if _decides(node):
             exact[node] = node
-        elif node.operator.is_light and handles_reals(node):
+        elif _is_simple(node) and handles_reals(node):
             users = [user for value in node.outputs for user in value.users()]
             read = any(map(graph.is_output, node.outputs)) or any(user not in exact for user in users)
             if users and not read:

@@ -10,7 +10,7 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.ops.elementwise import Add, Div, Mul, Relu
-from qglow.graph.ops.functions import Sigmoid
+from qglow.graph.ops.functions import Floor, Sigmoid
 from qglow.graph.ops.linear import Gemm, MatMul
 from qglow.graph.ops.logic import Compare
 from qglow.graph.ops.reduce import ReduceSum
@@ -167,6 +167,26 @@ def test_integers_that_become_floats(largest: int, stays: bool) -> None:
     found = kept(graph, x=np.arange(largest + 1)[None])
     assert set(found) == ({"scaled", "moved"} if stays else set())
     assert all("holds integers as floats" in reason for reason in found.values())
+
+
+def test_lengths_that_are_divided_and_rounded() -> None:
+    """A convolution with a stride has so many frames; a second one reads these."""
+    b = GraphBuilder("g")
+    frames = b.node(Cast(ElementType.FLOAT), b.input("i", TensorType(ElementType.INT64, (4,))), name="length")
+    for name in ("first", "second"):
+        half = b.node(Mul(), frames, b.constant(f"{name}_factor", np.float32(0.5)), name=f"{name}_half")
+        frames = b.node(Floor(), half, name=f"{name}_frames")
+    graph = b.finish(b.node(Add(), frames, b.constant("one", np.float32(1.0)), name="y"))
+    found = kept(graph, length=np.arange(500)[None])
+    assert {"first_half", "second_half", "y"} <= set(found)
+    assert "holds integers as floats" in found["y"]
+
+
+def test_lengths_that_become_integers_in_several_steps() -> None:
+    b = GraphBuilder("g")
+    half = b.node(Mul(), b.input("x", float_type(4)), b.constant("c", np.float32(0.5)), name="half")
+    graph = b.finish(b.node(Cast(ElementType.INT64), b.node(Floor(), half, name="whole"), name="y"))
+    assert "decides by its result" in kept(graph)["half"]
 
 
 def test_what_becomes_integers_or_answers() -> None:
