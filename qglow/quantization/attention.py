@@ -103,9 +103,13 @@ def passes(node: Node) -> bool:
     operator = node.operator
     if operator.accumulate is not None or not gives_reals(node) or _slides(node):
         return False
-    types = node.input_types()
-    along_axis = operator.filters is None and operator.constants_axis(types) is not None
-    return operator.elementwise or operator.moves_elements or operator.unifies or along_axis
+    return operator.elementwise or operator.moves_elements or operator.unifies or _scales_channels(node)
+
+
+def _scales_channels(node: Node) -> bool:
+    """Whether a node multiplies and shifts channels by constants, and sums no products."""
+    operator = node.operator
+    return operator.filters is None and operator.constants_axis(node.input_types()) is not None
 
 
 def _slides(node: Node) -> bool:
@@ -129,8 +133,11 @@ def joins_pixels(node: Node) -> bool:
     """Whether a node adds what a convolution over several pixels gives, and not to a product of rows."""
     if not is_residual_sum(node):
         return False
-    windows = [_window_behind(value) for value in computed_operands(node)]
-    return any(size > 1 for size in windows) and all(size != 1 for size in windows)
+    operands = computed_operands(node)
+    windows = [_window_behind(value) for value in operands]
+    # What others read too is no end of a branch but where it begins, such as the patches of a stem.
+    ends = [size > 1 and len(value.users()) == 1 for size, value in zip(windows, operands, strict=True)]
+    return any(ends) and all(size != 1 for size in windows)
 
 
 def _window_behind(value: Value) -> int:
@@ -164,8 +171,8 @@ def activates(node: Node) -> bool:
 def feed_forward(norm: Node) -> Value | None:
     """Result of the branch norm, product, activation, product, as transformers and their kin have it.
 
-    Data movement, and norms of what was activated, may lie between, and a residual sum reads the result; None
-    where a node begins no such branch.
+    Data movement, scales of the norm by channel, and norms of what was activated, may lie between, and a
+    residual sum reads the result; None where a node begins no such branch.
     """
     if not norm.operator.standardizes:
         return None
@@ -187,11 +194,13 @@ def _is_added(value: Value) -> bool:
 
 
 def _products_behind(values: Iterable[Value], moved: bool) -> Iterator[Node]:
-    """Products with weights that read values, past nodes that move them, or `passes` does if not `moved`."""
+    """Products with weights that read values, past what moves and scales them, or `passes` if not `moved`."""
 
     def goes_on(user: Node) -> bool:
-        summed = user.operator.accumulate is not None
-        return not summed and (user.operator.kept_operand is not None or (not moved and passes(user)))
+        if user.operator.accumulate is not None:
+            return False
+        moves = user.operator.kept_operand is not None
+        return moves or _scales_channels(user) or (not moved and passes(user))
 
     return (user for user in _readers(values, goes_on) if user.operator.accumulate is not None)
 

@@ -166,6 +166,7 @@ class InstanceNormalization(Operator):
     name: ClassVar[str] = "InstanceNormalization"
     operands: ClassVar[tuple[str, ...]] = ("x", "scale", "bias")
     policy: ClassVar[Policy] = KeepFloat(OWN_STATISTICS)
+    standardizes: ClassVar[bool] = True
 
     epsilon: float = float(np.float32(1e-5))
 

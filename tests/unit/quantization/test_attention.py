@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from qglow.core.types import Array, ElementType, TensorType
-from qglow.graph.graph import Graph, Node
+from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import KeepFloat, Operator
-from qglow.graph.ops.elementwise import Add, Relu
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add, Relu, Sub
 from qglow.graph.ops.functions import Gelu
 from qglow.graph.ops.movement import Gather, Slice
-from qglow.graph.ops.shape import Transpose
+from qglow.graph.ops.normalization import Affine, InstanceNormalization
+from qglow.graph.ops.pool import AveragePool
+from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.text import print_graph
 from qglow.profiling.engine import InterpreterEngine
 from qglow.profiling.profile import Profile
@@ -127,6 +130,51 @@ def test_networks_that_mix_tokens_without_attention_have_the_same_stream() -> No
 @pytest.mark.parametrize(("blocks", "activation"), [(1, Gelu()), (3, Relu())])
 def test_one_branch_or_such_as_clamp_make_no_region(blocks: int, activation: Operator) -> None:
     assert not roles(mixed(blocks, activation))
+
+
+def pooled(activation: Operator, scaled: bool) -> Graph:
+    """Pixels that pooling mixes, and branches behind group norms as their pieces, as PoolFormer has them."""
+    network = Network()
+
+    def norm(x: Value, name: str) -> Value:
+        flat = network.add(Reshape((1, 1, WIDTH * 16)), x, name=f"{name}.flat")
+        one, zero = network.constant(1, scale=1.0), network.constant(1, scale=0.0)
+        normed = network.add(InstanceNormalization(), flat, one, zero, name=name)
+        back = network.add(Reshape((1, WIDTH, 4, 4)), normed, name=f"{name}.back")
+        if not scaled:
+            return back
+        factors, shifts = network.constant(WIDTH, scale=1.0), network.constant(WIDTH)
+        return network.add(Affine(), back, factors, shifts, name=f"{name}.scaled")
+
+    stem = Conv(strides=(2, 2), pads=(1, 1, 1, 1))
+    x = network.add(stem, network.input(1, 3, 8, 8), network.constant(WIDTH, 3, 3, 3), None, name="stem")
+    for number in range(2):
+        first = norm(x, f"first{number}")
+        pool = AveragePool(kernel=(3, 3), pads=(1, 1, 1, 1))
+        mean = network.add(pool, first, name=f"pool{number}")
+        x = network.add(Add(), x, network.add(Sub(), mean, first, name=f"rest{number}"), name=f"sum{number}")
+        weights = network.constant(HIDDEN, WIDTH, 1, 1), network.constant(WIDTH, HIDDEN, 1, 1)
+        up = network.add(Conv(), norm(x, f"norm{number}"), weights[0], None, name=f"up{number}")
+        active = network.add(activation, up, name=f"active{number}")
+        down = network.add(Conv(), active, weights[1], None, name=f"down{number}")
+        x = network.add(Add(), x, down, name=f"out{number}")
+    return network.finish(x)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_group_norms_as_their_pieces_begin_branches_too(scaled: bool) -> None:
+    graph = pooled(Gelu(), scaled)
+    found = roles(graph)
+    assert {found[f"norm{number}"] for number in range(2)} == {Role.NORM}
+    assert {found[f"active{number}"] for number in range(2)} == {Role.GATE}
+    # The patches of the stem are what the stream begins with: the first sum belongs to it too.
+    assert {found[f"{name}{number}"] for name in ("sum", "out") for number in range(2)} == {Role.SUM}
+    assert {"stem", "up0", "down0", "up1", "down1"} == products(graph)
+    assert all(found[f"{name}{number}"] for name in ("pool", "rest") for number in range(2))
+
+
+def test_instance_norms_between_convolutions_that_clamp_make_no_region() -> None:
+    assert not roles(pooled(Relu(), scaled=True))
 
 
 def test_stem_and_decoder_of_convolutions_are_outside() -> None:
