@@ -16,7 +16,6 @@ from qglow.core.batch import batch_of
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.samples import Sample
 from qglow.quantization.choices import Choices
-from qglow.quantization.corrections import Correction
 from qglow.quantization.known_factors import KeptFactors, kept_factors, known_factors
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.preparations import preparation_key
@@ -58,7 +57,7 @@ FIRST = 8
 METHODS = ("kl", "mse", "percentile:99.99", "minmax")
 """Calibrations to choose from; of equal ones the first wins."""
 _NAMED = 6
-"""Number of groups that a repair names; the recipe has all."""
+"""Number of nodes that a repair names; the recipe has all."""
 _WHOLE = 6e10
 """Multiplications that trying all calibrations for the whole model may take, approximately; or as many runs
 as the profile had samples."""
@@ -239,7 +238,7 @@ class _Search:
             left_out = harmful(family, stage, without) if len(groups) > 1 else ()
             if 0 < len(left_out) < len(groups):
                 what = f"without {family.name} of {len(left_out)} of {len(groups)} groups of nodes"
-                what += f": {_first(left_out)}"
+                what += f": {_first([group.node for group in left_out])}"
                 found[what] = self.stage(leaving_out(stage.recipe, left_out), (stage,))
             gains = {what: changed for what, changed in found.items() if _gains(stage, changed)}
             if gains:
@@ -255,7 +254,7 @@ class _Search:
         mixed = search.mixed
         if not mixed:
             return stage
-        parts = [f"{dtype} for {', '.join(names)}" for dtype, names in mixed.by_type() if names]
+        parts = [f"{dtype} for {_first(names)}" for dtype, names in mixed.by_type() if names]
         return self._told("; ".join(parts), stage, search.best, (*mixed.keep_float, *mixed.int16))
 
     def settled(self, stage: Stage) -> Stage:
@@ -301,10 +300,10 @@ def _gains(before: Stage, after: Stage) -> bool:
     return holds and after.level >= before.level + GAIN_DB
 
 
-def _first(groups: Sequence[Correction]) -> str:
-    """The names of the first few groups."""
-    named = ", ".join(group.node for group in groups[:_NAMED])
-    return f"{named} and {len(groups) - _NAMED} more" if len(groups) > _NAMED else named
+def _first(names: Sequence[str]) -> str:
+    """The first few names."""
+    named = ", ".join(names[:_NAMED])
+    return f"{named} and {len(names) - _NAMED} more" if len(names) > _NAMED else named
 
 
 def _calibrations(stage: Stage) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from qglow.core.types import Array, Quantization
 from qglow.graph.fingerprint import fingerprint
 from qglow.profiling.samples import Sample
+from qglow.quantization.choices import Choices
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.quantization.value_noise import value_noise
 from qglow.recipe.choices import Calibration
@@ -99,6 +100,11 @@ class Stage:
         others, self._others = self._others, ()
         graphs = self.result.source, self.result.graph
         return Rehearsal(*graphs, self._quantizer.options, [other.rehearsal for other in others])
+
+    @cached_property
+    def choices(self) -> Choices:
+        """Choices of the recipe for each node."""
+        return Choices.of(self._quantizer.graph, self.recipe)
 
     def equals(self, other: Stage) -> bool:
         """Whether both int8 forms compute the same, so that nothing tells them apart."""

@@ -13,7 +13,7 @@ from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.mix import Mix, mix_rules
 from qglow.tuning.stage import LIKELY_DB, Stage
 from qglow.tuning.wide_bound import most_level
-from qglow.tuning.widening import wide_mixes, widest_mixes
+from qglow.tuning.widening import light_mixes, wide_mixes, widest_mixes
 
 GAIN_DB = 1.0
 """Least gain in SQNR, in dB, for more nodes in int16 or float."""
@@ -22,6 +22,9 @@ LONGEST = 1.15
 is suspicious without; one that is broken has no limit."""
 LONGEST_GOOD = 1.05
 """The same of a model that is good without."""
+LONGEST_LIGHT = 1.25
+"""The same, in place of `LONGEST`, of a model whose light nodes beside attention become float, as they are in
+attention; `LONGEST` is in place of `LONGEST_GOOD` then."""
 STEEP_DB = 3.0
 """Gain in SQNR, in dB, for which a good model may take the time of a suspicious one."""
 LARGEST_SHARE = 0.1
@@ -48,7 +51,8 @@ class WideSearch:
     def run(self, goal_db: float) -> None:
         """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won.
 
-        Nodes inside of regions come first: errors there go through all rounds.
+        Nodes inside of regions come first: errors there go through all rounds. Light nodes of convolutional
+        parts beside attention come last: they lose a little each.
         """
         self._grow(RoundedInside(self.best).mixes(), self.mixed, goal_db)
         if self.best.sqnr_db >= goal_db:
@@ -58,6 +62,10 @@ class WideSearch:
             self._grow(wide_mixes(before, self._share), self.mixed, goal_db)
             if self.best is before or self.best.sqnr_db >= goal_db:
                 break
+        if self.best.sqnr_db < goal_db:
+            self._missed.clear()
+            light = [Mix.joined((self.mixed, mix)) for mix in light_mixes(self.best)]
+            self._tried(light, (LONGEST, LONGEST_LIGHT))
         if self._is_broken and self.best.sqnr_db < GOOD_DB:
             # No few values are at fault: more and more of them, until the result can be used.
             self._grow(((mix,) for mix in widest_mixes(self.best)), self.mixed, GOOD_DB)
@@ -78,11 +86,13 @@ class WideSearch:
     def _share(self) -> float:
         return 1.0 if self._is_broken else LARGEST_SHARE
 
-    def _tried(self, forms: Sequence[Mix]) -> bool:
+    def _tried(self, forms: Sequence[Mix], longest: tuple[float, float] | None = None) -> bool:
         """Take the shortest form of a mix that wins enough, or one that wins much more.
 
-        Returns False where all take too long.
+        longest: largest time of a model that is good, and of one that is not or wins much. Returns False
+        where all take too long.
         """
+        longest = longest or (LONGEST_GOOD, LONGEST)
         rules = self._plain.recipe.rules
         limit = self._share * multiply_adds(self._plain.result.graph)
         few = [mix for mix in forms if self._multiplications(mix) <= limit]
@@ -92,14 +102,15 @@ class WideSearch:
         if not able:
             return bool(few)
         made = {mix: self._made(replace(self._plain.recipe, rules=(*mix_rules(mix), *rules))) for mix in able}
-        short = {mix: stage for mix, stage in made.items() if stage.cycles <= self._longest(STEEP_DB)}
+        most_cycles = self._longest(STEEP_DB, longest)
+        short = {mix: stage for mix, stage in made.items() if stage.cycles <= most_cycles}
         if not short:
             return False
         chosen: tuple[Mix, Stage] | None = None
         for mix, stage in sorted(short.items(), key=lambda pair: pair[1].cycles):
             self._missed[self._form(mix)] = max(most[mix] - stage.glance, 0.0)
             better = self.best if chosen is None else chosen[1]
-            if stage.glance < better.glance + LIKELY_DB or not self._wins(stage):
+            if stage.glance < better.glance + LIKELY_DB or not self._wins(stage, longest):
                 continue
             if chosen is None or stage.judged().level >= chosen[1].judged().level + GAIN_DB:
                 chosen = mix, stage
@@ -122,22 +133,23 @@ class WideSearch:
         summing = {node.name for node in self._plain.result.graph.nodes if node.operator.sums_products}
         return "int16" if added & summing else "light int16"
 
-    def _wins(self, stage: Stage) -> bool:
+    def _wins(self, stage: Stage, longest: tuple[float, float]) -> bool:
         """Whether a stage is enough better than the best for its time."""
         won = min(stage.level - self.best.level, stage.judged().level - self.best.judged().level)
-        return won >= GAIN_DB and stage.cycles <= self._longest(won)
+        return won >= GAIN_DB and stage.cycles <= self._longest(won, longest)
 
     def _multiplications(self, mix: Mix) -> float:
         names = {*mix.keep_float, *mix.int16}
         graph = self._plain.result.graph
         return math.fsum(work for name, work in named_multiply_adds(graph) if name in names)
 
-    def _longest(self, won_db: float) -> float:
+    def _longest(self, won_db: float, longest: tuple[float, float]) -> float:
         """Cycles that a run may take for so many more dB than were reached already."""
         if self._is_broken:
             return math.inf
         steep = self.best.sqnr_db < GOOD_DB or won_db >= STEEP_DB
-        return (LONGEST if steep else LONGEST_GOOD) * self._plain.cycles
+        good, other = longest
+        return (other if steep else good) * self._plain.cycles
 
 
 def affords_wide(stage: Stage) -> bool:

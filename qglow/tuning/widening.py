@@ -8,7 +8,9 @@ from functools import reduce
 from itertools import zip_longest
 from operator import attrgetter
 
+from qglow.graph.graph import Node
 from qglow.graph.work import node_multiply_adds
+from qglow.quantization.report import is_int8
 from qglow.tuning.costliest import Group
 from qglow.tuning.costs import multiply_adds
 from qglow.tuning.mix import Mix, Precision
@@ -53,6 +55,30 @@ def widest_mixes(stage: Stage) -> list[Mix]:
     sizes = [2**power for power in range(len(groups).bit_length()) if 2**power > SIZES[-1]]
     steps = [reduce(joined, (place.to_int16 for place in group), Needs()) for group in groups]
     return _growing(steps, math.inf, (*sizes, len(groups)))
+
+
+def light_mixes(stage: Stage) -> tuple[Mix, ...]:
+    """Return mixes with light int8 nodes beyond attention regions in float: all, and those that are no table.
+
+    Without such a region there is none. What only moves the inputs of products rounds nothing, and stays.
+    """
+    choices, graph = stage.choices, stage.result.graph
+    if not any(choice.in_attention for choice in choices.nodes.values()):
+        return ()
+    moving, light = set[Node](), list[Node]()
+    for node in reversed(graph.nodes):
+        beyond = node.name in choices.nodes and not choices.of_node(node).in_attention
+        if not (beyond and is_int8(node) and node.operator.is_light):
+            continue
+        users = [user for value in node.outputs for user in value.users()]
+        moves = node.operator.kept_operand is not None and bool(users)
+        if moves and all(user in moving or user.operator.accumulate is not None for user in users):
+            moving.add(node)
+        else:
+            light.insert(0, node)
+    others = [node for node in light if not node.operator.is_tabulated]
+    mixes = (Mix(tuple(node.name for node in nodes)) for nodes in (light, others))
+    return tuple(dict.fromkeys(mix for mix in mixes if mix))
 
 
 def light_int16(place: Place) -> Needs:

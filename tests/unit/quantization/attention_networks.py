@@ -152,8 +152,11 @@ def llama() -> Graph:
     return network.finish(network.linear(network.root_mean_square(x, "last"), 20, "head"))
 
 
-def vision() -> Graph:
-    """A stem of convolutions with a residual sum and Relu, a block, and a decoder of convolutions."""
+def vision(common: float = 0.0) -> Graph:
+    """A stem of convolutions with a residual sum and Relu, a block, and a decoder of convolutions.
+
+    common: what the decoder adds to its values and takes away again, which costs int8 its levels.
+    """
     network = Network()
     x = network.input(1, 3, 4, 6)
     x = network.add(Relu(), network.convolved(x, 8, 3, "stem1"), name="stem.relu")
@@ -165,6 +168,8 @@ def vision() -> Graph:
     x = network.block(x, "a")
     image = network.add(Reshape((1, WIDTH, 2, 3)), network.add(Transpose((0, 2, 1)), x, name="columns"))
     x = network.add(Sigmoid(), network.convolved(image, 8, 3, "decoder1"), name="decoder.gate")
+    for name, shift in (("up", common), ("down", -common)) if common else ():
+        x = network.add(Add(), x, network.builder.constant(f"{name}.by", np.float32(shift)), name=name)
     return network.finish(network.convolved(x, 4, 3, "decoder2"))
 
 

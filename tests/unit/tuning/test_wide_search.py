@@ -9,15 +9,18 @@ from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.ops.elementwise import Add
+from qglow.profiling.samples import Sample
+from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.tuning.mix import Mix
 from qglow.tuning.repair import FINE_DB, METHODS, repaired
-from qglow.tuning.self_check import float_runs
+from qglow.tuning.self_check import FloatRuns, float_runs
 from qglow.tuning.stage import Stage
 from qglow.tuning.wide_search import WideSearch
-from qglow.tuning.widening import wide_mixes
+from qglow.tuning.widening import light_mixes, wide_mixes
+from tests.unit.quantization.attention_networks import vision
 from tests.unit.tuning.repair_networks import (
     common_mode,
     hidden_common_mode,
@@ -106,6 +109,46 @@ def test_what_costs_little_beside_the_worst_is_found_once_that_is_gone(
     search.run(60.0)
     assert len(sizes) == 2 and search.best.sqnr_db > 30.0
     assert {"first", "second"} <= {name for name, kind in search.best.parameters.items() if kind.is_wide}
+
+
+def pictures(count: int) -> list[Sample]:
+    """Samples for a network with a stem, a block of attention and a decoder."""
+    arrays = np.random.default_rng(4).normal(size=(count, 3, 4, 6)).astype(np.float32)
+    return [Sample(f"picture {i}", {"x": array}) for i, array in enumerate(arrays)]
+
+
+def test_light_nodes_beside_attention_are_tried_in_float_with_and_without_tables() -> None:
+    quantizer = made(vision(), pictures(2))
+    stage = Stage(Recipe(), quantizer, FloatRuns(0, (), ()))
+    every, sums = light_mixes(stage)
+    named = {node.output.name: node.name for node in quantizer.graph.nodes}
+    assert set(every.keep_float) == {named[name] for name in ("stem.relu", "stem.sum", "decoder.gate")}
+    assert set(every.keep_float) - set(sums.keep_float) == {named["decoder.gate"]}
+    assert not (every.int16 or sums.int16)
+
+
+def test_without_attention_no_light_nodes_are_tried() -> None:
+    stage = Stage(Recipe(), made(common_mode(), offsets(2)), FloatRuns(0, (), ()))
+    assert light_mixes(stage) == ()
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(100.0, True), (0.0, False)])
+def test_light_nodes_beside_attention_become_float_for_a_decibel_and_little_time(
+    longest: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = pictures(8)
+    quantizer = made(vision(30.0), kept)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(calibration=Calibration.parse("minmax")), quantizer, runs)
+    assert plain.sqnr_db > GOOD_DB
+    monkeypatch.setattr("qglow.tuning.wide_search.wide_mixes", lambda stage, share: [])
+    for limit in ("LONGEST", "LONGEST_LIGHT"):
+        monkeypatch.setattr(f"qglow.tuning.wide_search.{limit}", longest)
+    search = WideSearch(plain, lambda recipe: Stage(recipe, quantizer, runs))
+    search.run(60.0)
+    assert bool(search.mixed.keep_float) is expected
+    assert (search.best.sqnr_db > plain.sqnr_db + 1.0) is expected
+    assert not any(kind.is_wide for kind in search.best.parameters.values())
 
 
 def many_common_modes(count: int) -> Graph:
