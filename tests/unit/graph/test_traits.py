@@ -342,7 +342,8 @@ def test_who_promises_what() -> None:
     arithmetic = {"Add", "Sub", "Mul", "Div", "Pow"}
     assert named("elementwise") == functions | arithmetic
     assert named("additive") == {"Add", "Sub"} and named("neutral") == {"Add", "Sub", "Mul"}
-    assert named("clamps") == {"Relu", "Clip"} and named("standardizes") == {"LayerNormalization"}
+    assert named("clamps") == {"Relu", "Clip"}
+    assert named("standardizes") == {"LayerNormalization", "InstanceNormalization"}
     assert named("rearranges") == {"Reshape", "Transpose", "ChannelShuffle", "Slice", "Identity"}
     assert named("adds_values") == {"Pad"}
     conversions, pools = {"Quantize", "Dequantize", "Rescale"}, {"MaxPool", "AveragePool"}
