@@ -12,8 +12,15 @@ from qglow.core.types import Array
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.tensors import TensorRange
 from qglow.quantization.value_noise import ValueNoise, value_noise
-from qglow.tuning.noise_sources import PlaceNoise, noise_sources, predicted_sqnr_db, worst_values
+from qglow.tuning.noise_sources import (
+    BRANCH_SHARE,
+    PlaceNoise,
+    noise_sources,
+    predicted_sqnr_db,
+    worst_values,
+)
 from qglow.tuning.self_check import check_model
+from scripts.benchmarks.models.encoders import EncoderSize, drawn_encoder
 from tests.zoo import REPOSITORY
 
 DIGITS = REPOSITORY / "calib_data" / "digits.onnx"
@@ -123,3 +130,25 @@ def test_a_part_of_clipping_arrives_at_the_outputs() -> None:
     assert predicted_sqnr_db([rounding]) == pytest.approx(3.01, abs=0.01)
     assert predicted_sqnr_db([clipping]) == pytest.approx(13.01, abs=0.01)
     assert predicted_sqnr_db([]) == math.inf
+
+
+@pytest.mark.parametrize("layers", [1, 6])
+def test_branches_of_a_transformer_are_small_beside_its_stream(layers: int) -> None:
+    size = EncoderSize(layers=layers, width=64, heads=4, inner=128)
+    model = qglow.load_model(drawn_encoder(size)).at({"embeddings": (1, 16, 64)})
+    data = {"embeddings": np.random.default_rng(1).normal(size=(8, 16, 64)).astype(np.float32)}
+    measured, predicted = (model.quantize(model.profile(data, keep_samples=kept)).verdict for kept in (8, 0))
+    assert measured is not None and predicted is not None and not predicted.is_measured
+    assert measured.sqnr_db is not None and predicted.sqnr_db is not None
+    assert abs(predicted.sqnr_db - measured.sqnr_db) < 4.0
+
+
+def test_a_ruined_branch_counts_in_full() -> None:
+    size = EncoderSize(layers=2, width=64, heads=4, inner=128)
+    model = qglow.load_model(drawn_encoder(size)).at({"embeddings": (1, 16, 64)})
+    data = {"embeddings": np.random.default_rng(1).normal(size=(8, 16, 64)).astype(np.float32)}
+    profile = model.profile(data, keep_samples=0)
+    made = model.quantize(profile, calibration="percentile:51", repair=False)
+    sources = noise_sources(made._parts, profile.by_name())
+    assert sources[0].noise > 0.01 and sources[0].share == 1.0
+    assert {source.share for source in sources if source.noise < 0.01} >= {BRANCH_SHARE}
