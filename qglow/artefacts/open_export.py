@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 
@@ -206,15 +207,16 @@ def _trials(inputs: _Dimensions, shapes: Mapping[str, Shape]) -> Iterator[tuple[
     """Pairs of other sizes, each dimension changed in a way of its own; the first that the model takes do.
 
     Multiples come first, since images are often taken in multiples of their strides alone. Lengths may be
-    limited from above, so that smaller sizes come last.
+    limited from above, so that smaller sizes come later, and sizes that others add up to last. A size of 0
+    grows too: what does not change tells nothing.
     """
     own = _sizes(inputs, shapes)
     count = len(own)
     numbered = list(enumerate(own.items()))
     if count <= MANY:
         yield (
-            {name: size * (2 + i) for i, (name, size) in numbered},
-            {name: size * (3 + 2 * i) for i, (name, size) in numbered},
+            {name: (size or 1) * (2 + i) for i, (name, size) in numbered},
+            {name: (size or 1) * (3 + 2 * i) for i, (name, size) in numbered},
         )
     yield (
         {name: size + 1 + i for i, (name, size) in numbered},
@@ -226,3 +228,21 @@ def _trials(inputs: _Dimensions, shapes: Mapping[str, Shape]) -> Iterator[tuple[
             {name: 2 + i if size == 1 else size - 1 - i for i, (name, size) in numbered},
             {name: 3 + 2 * i if size == 1 else size - 1 - count - 2 * i for i, (name, size) in numbered},
         )
+    for total, parts in _sums(own):
+        first = {name: size + 1 + i for i, (name, size) in numbered}
+        second = {name: size + 1 + count + 3 * i for i, (name, size) in numbered}
+        yield (
+            first | {total: sum(first[part] for part in parts)},
+            second | {total: sum(second[part] for part in parts)},
+        )
+
+
+def _sums(own: _Sizes) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Dimensions that are as large as two others together, the last ones first.
+
+    Such is that of a mask: places of a cache, and new tokens.
+    """
+    for total in reversed(list(own)):
+        for parts in combinations([name for name in own if name != total], 2):
+            if sum(own[part] for part in parts) == own[total]:
+                yield total, parts

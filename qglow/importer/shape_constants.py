@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from qglow.core.errors import UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
@@ -19,7 +19,7 @@ from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file
 from qglow.importer.operands import tensor_of
-from qglow.importer.tensors import BORDER, to_array
+from qglow.importer.tensors import BORDER, HALVES, to_array
 from qglow.interchange.nodes import outer_names
 
 
@@ -34,8 +34,8 @@ def sized_part(
 ) -> ModelProto | None:
     """The part of a model that computes a tensor from results of Shape, which are its inputs.
 
-    None where no node gives the tensor, where data of the model's inputs decide it, and for reals of other
-    widths than float32, which a graph does not have. values: of inputs that are constants. kept: what imports
+    None where no node gives the tensor, where data of the model's inputs decide it, and for float64, which a
+    graph does not have; 16-bit floats are widened. values: of inputs that are constants. kept: what imports
     of the file have in common.
     """
     model = with_values_bound(load(place, kept), values or {})
@@ -54,7 +54,19 @@ def sized_part(
     if name not in producers or not sizes or name in sizes or not inputs.isdisjoint(seen):
         return None
     part = part_of(place, model, sorted(sizes), [name])
-    return None if part.graph.output[0].type.tensor_type.elem_type in BORDER else part
+    kind = part.graph.output[0].type.tensor_type.elem_type
+    if kind in HALVES:
+        _widen(part)
+    return part if kind in HALVES or kind not in BORDER else None
+
+
+def _widen(part: ModelProto) -> None:
+    """Let a part give its 16-bit floats as float32, as a graph has them."""
+    output = part.graph.output[0]
+    real = f"{output.name}.real"
+    part.graph.node.append(helper.make_node("Cast", [output.name], [real], real, to=TensorProto.FLOAT))
+    output.name = real
+    output.type.tensor_type.elem_type = TensorProto.FLOAT
 
 
 class ShapePart:
@@ -87,7 +99,7 @@ class ShapePart:
             raise UnsupportedError(f"a constant of no node of the file depends on sizes: {error}") from error
         for value in part.graph.output:
             kind = value.type.tensor_type
-            if kind.elem_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            if kind.elem_type in HALVES:
                 kind.elem_type = TensorProto.FLOAT  # what is computed of 16 bits is rounded at outputs alone
         self.places = {name: tensors.index(source) for name, source in sources.items()}
         """Places of the names among the outputs of its graph."""

@@ -421,6 +421,54 @@ def test_an_export_computes_what_the_float_model_computes_from_sizes(tmp_path: P
         assert decibels(exported.run(None, {"x": x})[0], wanted) > 20
 
 
+CACHED = [
+    helper.make_node("MatMul", ["x", "wq"], ["q"]),
+    helper.make_node("MatMul", ["x", "wk"], ["k"]),
+    helper.make_node("Concat", ["past", "k"], ["keys"], axis=1),
+    helper.make_node("Transpose", ["keys"], ["kt"], perm=[0, 2, 1]),
+    helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+    helper.make_node("Shape", ["past"], ["seen"], start=1, end=2),
+    helper.make_node("Shape", ["q"], ["new"], start=1, end=2),
+    helper.make_node("Add", ["seen", "new"], ["total"]),
+    *(helper.make_node("Squeeze", [name], [f"{name}_count"]) for name in ("seen", "total")),
+    helper.make_node("Range", ["zero", "total_count", "one"], ["places"]),
+    helper.make_node("Range", ["seen_count", "total_count", "one"], ["rows"]),
+    helper.make_node("Unsqueeze", ["rows", "last"], ["column"]),
+    helper.make_node("LessOrEqual", ["places", "column"], ["causal"]),
+    helper.make_node("Where", ["causal", "scores", "lowest"], ["masked"]),
+    helper.make_node("Add", ["masked", "mask"], ["allowed"]),
+    helper.make_node("Cast", ["places"], ["angles"], to=TensorProto.FLOAT16),
+    helper.make_node("Cos", ["angles"], ["waves"]),
+    helper.make_node("Cast", ["allowed"], ["allowed16"], to=TensorProto.FLOAT16),
+    helper.make_node("Add", ["allowed16", "waves"], ["waved16"]),
+    helper.make_node("Cast", ["waved16"], ["waved"], to=TensorProto.FLOAT),
+    helper.make_node("Softmax", ["waved"], ["p"], axis=-1),
+    helper.make_node("MatMul", ["p", "keys"], ["heads"]),
+    helper.make_node("MatMul", ["heads", "w1"], ["y"]),
+]
+"""New tokens x [N, T] behind a cache [N, P], a mask [N, P + T] that is an input, and waves in 16 bits."""
+
+
+def cached_inputs(past: int, new: int) -> dict[str, Array]:
+    return {"x": sample(new), "mask": np.zeros((1, 1, past + new), np.float32), "past": sample(past)}
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_the_export_of_a_model_with_a_cache_takes_any_length(past: int, tmp_path: Path) -> None:
+    """Its mask is computed as the float model does, whatever the cache held at calibration."""
+    inputs = {"x": ["N", "T", WIDTH], "mask": ["N", 1, "S"], "past": ["N", "P", WIDTH]}
+    numbers = {"zero": np.array(0), "one": np.array(1), "last": np.array([1])}
+    constants = {**CONSTANTS, **numbers, "lowest": np.array(-1e4, np.float32)}
+    model = qglow.load_model(save(tiny_model(CACHED, inputs, ["y"], constants, opset=17), tmp_path))
+    quantized = model.quantize(model.profile([cached_inputs(past, 8)] * 3))
+    exported = session(quantized.qdq_bytes())
+    assert [value.shape for value in exported.get_inputs()] == [*inputs.values()]
+    for sizes in ((0, 8), (5, 8), (40, 1), (3, 30)):
+        feeds = cached_inputs(*sizes)
+        found, wanted = exported.run(None, feeds)[0], session(model.path).run(None, feeds)[0]
+        assert decibels(found, wanted) > 20
+
+
 def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:
     path = save(
         tiny_model(ATTENTION, {"x": ["N", "T", WIDTH]}, ["z"], CONSTANTS, opset=17), tmp_path, "moved.onnx"
