@@ -14,8 +14,9 @@ from qglow.recipe.schema import Recipe
 from qglow.report.sufficiency import SufficiencyReport, sufficiency, write_sufficiency
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
-from qglow.toolchain.profiling import profile_model_in_shards
+from qglow.toolchain.profiling import profile_free_model_in_shards, profile_model_in_shards
 from qglow.toolchain.samples import Data
+from qglow.toolchain.undecided import UndecidedModel
 
 
 @taking(SampleCountOptions)
@@ -40,9 +41,13 @@ def calibration_sufficiency(
     chosen = recipe or Recipe()
     seen = CalibrationSamples(data, options["select"], options["samples"])
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
-    sharded = profile_model_in_shards(model._loaded, seen, chosen, code, progress)
+    opened = model._opened
+    if isinstance(opened, UndecidedModel):
+        graph, sharded = profile_free_model_in_shards(opened, seen, chosen, code, progress)
+    else:
+        graph, sharded = opened.graph, profile_model_in_shards(opened, seen, chosen, code, progress)
     return sufficiency(
-        model._loaded.graph,
+        graph,
         sharded,
         chosen,
         tolerance=options["tolerance"],

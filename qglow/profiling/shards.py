@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from qglow.core.errors import DataError, InternalError
+from qglow.core.progress import Advance
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
 from qglow.numerics.histogram import BIN_COUNT
@@ -53,6 +54,14 @@ class ShardedProfile:
     samples: tuple[int, ...]
     values: Mapping[str, Sequence[SparseHistogram]]
 
+    def of(self, graph: Graph) -> ShardedProfile:
+        """Return the histograms of a graph's values alone."""
+        names = list(profiled_values(graph))
+        missing = next((name for name in names if name not in self.values), None)
+        if missing is not None:
+            raise InternalError(f"the engine has no statistics of value '{missing}'")
+        return ShardedProfile(self.samples, {name: self.values[name] for name in names})
+
     def every(self, stride: int) -> Array:
         """int64[shards]: 1 for each `stride`-th shard, as often as `statistics` is to count it."""
         return np.asarray(np.arange(len(self.samples)) % stride == 0, np.int64)
@@ -75,17 +84,28 @@ def profile_shards(
     batch_size: int = 1,
     size: int | None = None,
     shards: int = SHARDS,
-    advance: Callable[[int], None] = lambda done: None,
+    advance: Advance = lambda done: None,
 ) -> ShardedProfile:
     """Profile a canonical graph in shards; there are fewer where there are fewer runs.
 
     `engine` runs the same graph. `size` is the number of samples where it is known. Raises DataError if
     there are fewer than two runs.
     """
-    names = list(profiled_values(graph))
+    return observe_shards(samples, engine, batch_size, size, shards, advance).of(graph)
+
+
+def observe_shards(
+    samples: Iterable[Sample],
+    engine: Engine,
+    batch_size: int = 1,
+    size: int | None = None,
+    shards: int = SHARDS,
+    advance: Advance = lambda done: None,
+) -> ShardedProfile:
+    """Histograms of all that an engine sees, see `profile_shards`."""
     block = max(1, math.ceil((size or 0) / (batch_size * BLOCKS)))
     sizes: list[int] = []
-    values: dict[str, list[SparseHistogram]] = {name: [] for name in names}
+    seen: list[dict[str, SparseHistogram]] = []
     runs = batches(samples, batch_size)
     for number in itertools.count():
         count = 0
@@ -97,20 +117,19 @@ def profile_shards(
             break
         if number < shards:
             sizes.append(0)
-            for histograms in values.values():
-                histograms.append(SparseHistogram())
+            seen.append({})
         sizes[number % shards] += count
-        _collect(engine, {name: histograms[number % shards] for name, histograms in values.items()})
+        _collect(engine, seen[number % shards])
     if len(sizes) < 2:
         raise DataError(f"{sum(sizes)} samples cannot tell how many are enough; give more")
-    return ShardedProfile(tuple(sizes), values)
+    names = dict.fromkeys(name for shard in seen for name in shard)
+    return ShardedProfile(
+        tuple(sizes), {name: [shard.get(name, SparseHistogram()) for shard in seen] for name in names}
+    )
 
 
-def _collect(engine: Engine, histograms: Mapping[str, SparseHistogram]) -> None:
+def _collect(engine: Engine, histograms: dict[str, SparseHistogram]) -> None:
     """Move what the engine has seen into the histograms of one shard."""
-    seen = engine.collect()
+    for name, found in engine.collect().items():
+        histograms.setdefault(name, SparseHistogram()).add(found)
     engine.clear()
-    for name, histogram in histograms.items():
-        if name not in seen:
-            raise InternalError(f"the engine has no statistics of value '{name}'")
-        histogram.add(seen[name])

@@ -8,6 +8,8 @@ from qglow.core.errors import UnboundError, UsageError
 from qglow.core.jobs import Jobs
 from qglow.core.progress import Progress, start
 from qglow.core.types import Shape
+from qglow.graph.graph import Graph
+from qglow.profiling.datasets import DataSet
 from qglow.profiling.engine import Engine
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import profile
@@ -19,7 +21,7 @@ from qglow.toolchain.engine import CompiledEngine
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.samples import FreeInputs, open_samples, open_specified
-from qglow.toolchain.shapes import profile_shapes
+from qglow.toolchain.shapes import ModelAt, profile_shapes, profile_shapes_in_shards
 from qglow.toolchain.spread import SpreadEngine, make_engine
 from qglow.toolchain.undecided import UndecidedModel
 
@@ -80,20 +82,11 @@ def profile_free_model(
 
     Raises UsageError also for a batch size other than 1.
     """
-    if not isinstance(model.reason, UnboundError):
-        raise model.refusal
     if batch_size not in (None, 1):
         raise UsageError(
             f"batch_size {batch_size}: shapes are free, so samples run one by one", field="batch_size"
         )
-    inputs = FreeInputs.of(model.reason.dimensions, model.reason.elements)
-    opened = open_specified(data.data, inputs.specs, recipe=recipe, select=data.select, samples=data.samples)
-
-    def bound(shapes: Mapping[str, Shape]) -> LoadedModel:
-        found = model.at(inputs.shapes(shapes))
-        _require_float(found)
-        return found
-
+    bound, opened = _open_free(model, data, recipe)
     return profile_shapes(
         bound,
         opened,
@@ -129,6 +122,43 @@ def profile_model_in_shards(
     return profile_shards(
         model.graph, opened, engine, batch_size=model.batch_size, size=size, advance=advance
     )
+
+
+def profile_free_model_in_shards(
+    model: UndecidedModel,
+    data: CalibrationSamples,
+    recipe: Recipe,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+) -> tuple[Graph, ShardedProfile]:
+    """Profile a model with free dimensions over parts of the data, see `profile_model_in_shards`.
+
+    Returns the graph of the shapes that most samples have too.
+    """
+    bound, opened = _open_free(model, data, recipe)
+    return profile_shapes_in_shards(
+        bound,
+        opened,
+        lambda loaded: CompiledEngine(loaded.graph_for_batch, options),
+        start(progress, opened.size),
+    )
+
+
+def _open_free(
+    model: UndecidedModel, data: CalibrationSamples, recipe: Recipe | None
+) -> tuple[ModelAt, DataSet]:
+    """A model with free dimensions at shapes of a sample, and its samples."""
+    if not isinstance(model.reason, UnboundError):
+        raise model.refusal
+    inputs = FreeInputs.of(model.reason.dimensions, model.reason.elements)
+    opened = open_specified(data.data, inputs.specs, recipe=recipe, select=data.select, samples=data.samples)
+
+    def bound(shapes: Mapping[str, Shape]) -> LoadedModel:
+        found = model.at(inputs.shapes(shapes))
+        _require_float(found)
+        return found
+
+    return bound, opened
 
 
 def _engine(model: LoadedModel, name: str, options: CompileOptions | None, jobs: Jobs | None) -> Engine:

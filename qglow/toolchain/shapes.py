@@ -12,6 +12,7 @@ import numpy as np
 from qglow.core.batch import are_whole
 from qglow.core.progress import Advance
 from qglow.core.types import Array, Shape
+from qglow.graph.graph import Graph
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.engine import Engine
 from qglow.profiling.histogram import ValueProfile
@@ -19,6 +20,7 @@ from qglow.profiling.kept import Keeper
 from qglow.profiling.profile import Profile
 from qglow.profiling.profiler import observe, profile_of
 from qglow.profiling.samples import Sample, sample_digest
+from qglow.profiling.shards import ShardedProfile, observe_shards
 from qglow.recipe.data import MOST_KEPT, Preprocessing
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.sample_fit import Fit
@@ -45,6 +47,7 @@ class ShapedEngine:
         """`at` gives the model for shapes of one sample, `make` an engine that runs it."""
         self._at, self._make = at, make
         self._engines: dict[Shapes, tuple[Engine, bool]] = {}
+        self._ran: dict[Shapes, Engine] = {}
         self._collected: dict[str, ValueProfile] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> None:
@@ -52,22 +55,29 @@ class ShapedEngine:
         key = tuple((name, np.shape(array)[1:]) for name, array in inputs.items())
         if key not in self._engines:
             if len(self._engines) >= MOST_PROGRAMS:
-                self._take_over(self._engines.pop(next(iter(self._engines)))[0])
+                oldest = next(iter(self._engines))
+                del self._engines[oldest]
+                if oldest in self._ran:
+                    self._take_over(self._ran.pop(oldest))
             model = self._at(dict(key))
             self._engines[key] = self._make(model), are_whole(dict(key), model.shapes)
         engine, whole = self._engines[key]
         engine.run({name: array[0] for name, array in inputs.items()} if whole else inputs)
+        self._ran[key] = engine
 
     def collect(self) -> dict[str, ValueProfile]:
-        """Statistics by value name, over all batches."""
-        for engine, _ in self._engines.values():
+        """Statistics by value name, over all batches since the beginning or the last `clear`."""
+        for engine in self._ran.values():
             self._take_over(engine)
-        self._engines = {}
+            engine.clear()
+        self._ran = {}
         return dict(self._collected)
 
     def clear(self) -> None:
         """Forget everything; what `collect` has given before stays as it is."""
-        self._engines, self._collected = {}, {}
+        for engine in self._ran.values():
+            engine.clear()
+        self._ran, self._collected = {}, {}
 
     def _take_over(self, engine: Engine) -> None:
         for name, found in engine.collect().items():
@@ -104,20 +114,34 @@ def profile_shapes(
     shapes, longer ones too, as far as they can be cut. Raises the errors of `observe`.
     """
     counted: Counter[Shapes] = Counter()
-
-    def samples() -> Iterator[Sample]:
-        for sample in data:
-            counted[shapes_of(sample)] += 1
-            yield sample
-
     engine = ShapedEngine(at, make)
-    seen = observe(samples(), engine, 1, _candidates(keep_samples), advance)
+    seen = observe(_counting(data, counted), engine, 1, _candidates(keep_samples), advance)
     model = at(dict(commonest(counted)))
     kept = _kept(seen.kept, model, keep_samples)
     seen = replace(seen, kept=kept, limit=keep_samples)
     return profile_of(
         model.graph, seen, engine, model=model.source, shapes=model.shapes, preprocessing=preprocessing
     )
+
+
+def profile_shapes_in_shards(
+    at: ModelAt, data: DataSet, make: Callable[[LoadedModel], Engine], advance: Advance
+) -> tuple[Graph, ShardedProfile]:
+    """Profile a model in shards over samples whose shapes may differ, see `profile_shapes`.
+
+    Returns the graph of the shapes that most samples have too. Raises the errors of `profile_shards`.
+    """
+    counted: Counter[Shapes] = Counter()
+    seen = observe_shards(_counting(data, counted), ShapedEngine(at, make), size=data.size, advance=advance)
+    graph = at(dict(commonest(counted))).graph
+    return graph, seen.of(graph)
+
+
+def _counting(data: DataSet, counted: Counter[Shapes]) -> Iterator[Sample]:
+    """The samples, whose shapes are counted as they pass."""
+    for sample in data:
+        counted[shapes_of(sample)] += 1
+        yield sample
 
 
 def _candidates(keep_samples: int) -> int:

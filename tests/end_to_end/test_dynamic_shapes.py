@@ -152,6 +152,17 @@ def test_longer_samples_are_kept_in_part(path: Path) -> None:
     assert all(sample.inputs["x"].tobytes() in begun for sample in profile.kept)
 
 
+def test_samples_of_several_shapes_tell_how_many_are_enough(path: Path) -> None:
+    model = qglow.load_model(path)
+    report = qglow.calibration_sufficiency(model, DATA, resamples=10)
+    assert report.subsets == (2, 3, 6)
+    alike = [{"x": sample(9)[0]} for _ in range(6)]
+    bound = qglow.load_model(path, shapes={"x": (1, 9, WIDTH)})
+    same = qglow.calibration_sufficiency(bound, alike, resamples=10)
+    assert qglow.calibration_sufficiency(model, alike, resamples=10) == same
+    assert [value.value for value in report.values] == [value.value for value in same.values]
+
+
 def test_engines_see_the_same(path: Path) -> None:
     model = qglow.load_model(path)
     compiled, interpreted = (model.profile(DATA, engine=name) for name in ("compiled", "interpreter"))
