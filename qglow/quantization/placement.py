@@ -27,6 +27,8 @@ _NO_WIDE_FORM: dict[type[Policy], str] = {
 
 MEASURED = "its rows are scaled while the model runs"
 """Reason why a dynamic product takes no part in what is decided from a profile."""
+KEPT = "kept by "
+"""Beginning of the reason of a node that the recipe keeps float."""
 
 FloatReasons = dict[Node, str]
 """Nodes that stay float, each with the reason."""
@@ -89,15 +91,30 @@ def float_reasons(graph: Graph, recipe: Recipe, choices: Choices | None = None) 
     `choices` are those of the recipe's rules.
     """
     choices = choices or Choices.of(graph, recipe)
+    measured = _measured(graph, recipe, choices)
     reasons: FloatReasons = {}
     for node in graph.nodes:
         if not handles_reals(node):
             continue
         pattern = recipe.keeps_float(choices.names_of(node), node.operator.name)
-        reason = _reason(node, pattern, choices.of_node(node))
+        choice = choices.of_node(node)
+        reason = _reason(node, pattern, choice)
         if reason is not None:
-            reasons[node] = reason
+            by_rule = node in measured and reason.startswith(KEPT)
+            reasons[node] = f"{reason}: products that read it measure its rows" if by_rule else reason
     return reasons
+
+
+def _measured(graph: Graph, recipe: Recipe, choices: Choices) -> set[Node]:
+    """Nodes that a rule keeps float, and whose results reach products that measure their rows alone."""
+    products = dynamic_products(graph, recipe, choices)
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        readers = {user for value in node.outputs for user, _ in value.uses}
+        kept = choices.of_node(node).is_float32 and not any(value in graph.outputs for value in node.outputs)
+        if kept and readers and all(user in products or user in found for user in readers):
+            found.add(node)
+    return found
 
 
 def chosen_half(node: Node, pattern: str | None, choice: Choice) -> str:
@@ -146,7 +163,7 @@ def _reason(node: Node, pattern: str | None, choice: Choice) -> str | None:
     if isinstance(policy, KeepFloat) and (node.operator.weight_blocks is None or not choice.dynamic):
         return policy.reason
     if pattern is not None:
-        return f"kept by keep_float {pattern}"
+        return f"{KEPT}keep_float {pattern}"
     chosen = _chosen_reason(node, choice)
     if chosen is not None:
         return chosen
@@ -187,7 +204,7 @@ def _chosen_reason(node: Node, choice: Choice) -> str | None:
         fault = unfit_for_blocks(node, choice.weights, choice.stated)
         return f"float by {choice.kept_float}: {fault or f'its weights are {choice.weights}'}"
     if choice.kept_float:
-        return f"kept by {choice.kept_float}"
+        return f"{KEPT}{choice.kept_float}"
     return choice.policy or None
 
 

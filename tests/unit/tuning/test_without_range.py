@@ -64,8 +64,11 @@ def test_products_measure_their_rows_however_often_their_inputs_were_seen() -> N
     graph = bert()
     quantizer = made(graph, texts(40))
     recipe, _ = without_range(Recipe(), graph, seen_often(quantizer))
-    measured = {node.name for node in quantizer(recipe).report.quantized if node.dynamic}
+    report = quantizer(recipe).report
+    measured = {node.name for node in report.quantized if node.dynamic}
     assert {named(graph, f"{block}.up") for block in "ab"} <= measured
+    kept = [node.reason for node in report.float_nodes if node.reason.startswith("kept by")]
+    assert kept and all(reason.endswith(": products that read it measure its rows") for reason in kept)
     assert not {named(graph, f"{block}.down") for block in "ab"} & measured
     fresh = texts(40, seed=77)
     assert level(quantizer, recipe, fresh) > level(quantizer, Recipe(), fresh)
