@@ -181,6 +181,13 @@ def _node(model: TextOptions, what: ComparedOptions, on: SampleOptions, limit: f
     from qglow.profiling.profile_file import load
     from qglow.toolchain.loaded import read_profiled_model
 
+    folder = Path(model.model)
+    if folder.is_dir():
+        raise UsageError(
+            "an int8 node is looked for in the float model that a directory was made of: give that, "
+            f"`profile` {folder / 'profile.yaml'} and `recipe` {folder / 'recipe.yaml'}",
+            field="min_sqnr",
+        )
     if on.profile is None or on.data is None:
         raise UsageError("an int8 node is looked for with `profile` and `data`", field="min_sqnr")
     profile = load(on.profile)
@@ -195,5 +202,6 @@ def _node(model: TextOptions, what: ComparedOptions, on: SampleOptions, limit: f
     say(f"int8 node {found.number} is the first to miss {limit:g} dB: '{found.node}' ({found.operator})")
     say(f"SQNR is {found.before:.1f} dB without it, {found.after:.1f} dB with it; the fault is in it or in")
     say(f"the range of a value that it reads. Try --keep-float '{found.node}', or see why:")
-    say(f"qglow explain {model.model} '{found.node}' --profile {on.profile}")
+    given = "" if on.recipe is None else f" --recipe {on.recipe}"
+    say(f"qglow explain {model.model} '{found.node}' --profile {on.profile}{given}")
     raise ComparisonFailed(f"node '{found.node}' in int8 misses {limit:g} dB")

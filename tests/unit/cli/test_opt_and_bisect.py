@@ -85,6 +85,14 @@ def test_bisect_of_nodes_needs_a_profile(capsys: pytest.CaptureFixture[str]) -> 
     assert "--profile" in capsys.readouterr().err
 
 
+def test_bisect_of_nodes_says_what_to_give_for_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("bisect", tmp_path, "--min-sqnr", 20, "--data", tmp_path / "x.npz") == 2
+    said = "".join(capsys.readouterr().err.split())
+    assert f"--profile{tmp_path}/profile.yamland--recipe{tmp_path}/recipe.yaml" in said
+
+
 @pytest.mark.slow
 def test_bisect_says_that_an_int8_model_is_good_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -95,3 +103,7 @@ def test_bisect_says_that_an_int8_model_is_good_enough(
     assert run(*given, "--min-sqnr", 5) == 0
     assert run(*given, "--min-sqnr", 500) == 1
     assert "is the first to miss 500 dB" in capsys.readouterr().out
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("calibration: mse\n")
+    assert run(*given, "--recipe", recipe, "--min-sqnr", 500) == 1
+    assert f"--profile {profile} --recipe {recipe}" in " ".join(capsys.readouterr().out.split())
