@@ -24,6 +24,7 @@ from qglow.numerics.blocks import apart, middle, pack, unpack
 from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import BLOCK, inverse_factor
+from qglow.quantization.reconstruction.moments import shrunk
 from qglow.quantization.reconstruction.rounding import LONGEST_WINDOW, MEMORY, PASS, Tensors
 
 _FLOAT64 = 8
@@ -140,14 +141,16 @@ def turns_of(products: Sequence[RoundedProduct]) -> Iterator[list[RoundedProduct
 
 
 def moments_of(graph: Graph, turn: Sequence[RoundedProduct], tensors: Tensors) -> dict[str, Array]:
-    """Second moments [K, K] of the inputs of products, by name of the input."""
+    """Second moments [K, K] of the inputs of products, by name of the input; as `shrunk` gives them."""
     values = list(dict.fromkeys(product.rows for product in turn))
     sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
+    counts = dict.fromkeys(sums, 0)
     for found in tensors(graph, values):
         for value in values:
             rows = found[value].reshape(-1, value.type.shape[-1]).astype(np.float64)
             sums[value.name] += rows.T @ rows
-    return sums
+            counts[value.name] += len(rows)
+    return {name: shrunk(moments, counts[name]) for name, moments in sums.items()}
 
 
 def _round(graph: Graph, product: RoundedProduct, moments: Array, log: PassLog) -> None:

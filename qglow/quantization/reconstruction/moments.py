@@ -126,6 +126,18 @@ class WindowMoments:
         return self._generator.choice(total, self._windows, replace=False)
 
 
+def shrunk(moments: Array, count: int) -> Array:
+    """Second moments [..., K, K] of so many rows, with (K / count)^2 of their mean added to every variance.
+
+    Few rows seem to depend on each other: of as many as there are inputs the inverse follows chance alone.
+    Of O. Ledoit and M. Wolf, "A well-conditioned estimator for large-dimensional covariance matrices"
+    (2004), is the target; with K / count itself, many rows of dependent inputs lost more than few gained.
+    """
+    length = moments.shape[-1]
+    typical = np.trace(moments, axis1=-2, axis2=-1)[..., None, None] / length
+    return np.asarray(moments + np.eye(length) * (typical * (length / max(count, 1)) ** 2))
+
+
 def moments_bytes(node: Node) -> int:
     """Bytes of memory that a node's `WindowMoments` take."""
     weights = node.inputs[1]

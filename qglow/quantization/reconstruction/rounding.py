@@ -35,6 +35,7 @@ from qglow.quantization.reconstruction.moments import (
     WindowMoments,
     grouped,
     moments_bytes,
+    shrunk,
     ungrouped,
     window_length,
 )
@@ -258,7 +259,7 @@ def _round(
     old = _weights(node)
     weights = grouped(node, source.weights).astype(np.float64)
     scales = _channel_scales(node, weights)
-    covariance = moments.covariance(centred=correct_bias)
+    covariance = shrunk(moments.covariance(centred=correct_bias), moments.count)
     before = grouped(node, old).astype(np.float64)
     if learn_from is None:
         tried = [before, rounded_with_feedback(weights, scales, covariance)]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
+import qglow
 from qglow.core.types import Array, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
@@ -24,6 +26,7 @@ from qglow.quantization.reconstruction.learned import rounded_by_learning
 from qglow.quantization.reconstruction.moments import WindowMoments, grouped, ungrouped
 from qglow.recipe.schema import Recipe
 from tests.fuzzing import examples
+from tests.unit.importer.tiny import tiny_model
 from tests.unit.profiling.networks import profile_of, residual_network, samples
 
 
@@ -204,3 +207,27 @@ def test_long_sums_stay_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     after = round_weights(before, run, 30)
     reasons = [e.what for e in after.report.log if e.pass_name == "round-weights" and not e.applied]
     assert reasons and all("more than 10 inputs" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("rows", [24, 64, 512])
+def test_few_rows_make_no_products_worse(rows: int) -> None:
+    random = np.random.default_rng(0)
+    mixed = random.normal(size=(64, 64)) * np.logspace(0, -1, 64)
+    weights = random.normal(size=(64, 32)).astype(np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = qglow.load_model(tiny_model([node], {"x": [1, 64]}, ["y"], {"w": weights}))
+    others = (random.normal(size=(256, 64)) @ mixed).astype(np.float32)
+
+    def error(quantized: qglow.QuantizedModel) -> float:
+        program = quantized.compile()
+        return sum(float(np.sum((program({"x": x[None]})["y"] - x @ weights) ** 2)) for x in others)
+
+    samples = {"x": (random.normal(size=(rows, 64)) @ mixed).astype(np.float32)}
+    profile = model.profile({"x": others})
+    plain = [model.quantize(weights="int4"), model.quantize(profile, check=False)]
+    rounded = [
+        model.quantize(weights="int4", rounding="gptq", calibration_data=samples),
+        model.quantize(profile, check=False, rounding="gptq", calibration_data=samples),
+    ]
+    four, eight = (error(one) / error(other) for one, other in zip(rounded, plain, strict=True))
+    assert four < (1.0 if rows < 512 else 0.6) and eight < 1.01
