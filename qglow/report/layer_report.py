@@ -150,8 +150,10 @@ def _total(match: StepSummary) -> str:
 
 
 def _within(relative: float | None) -> str:
-    """A float result differs by at most this, relative to its range."""
-    return "" if relative is None else f"to {relative:.0e}"
+    """A float result differs by at most this, relative to its range; "all" where nothing differs."""
+    if relative is None:
+        return ""
+    return f"to {relative:.0e}" if relative else "all"
 
 
 def _equal(match: StepSummary) -> str:

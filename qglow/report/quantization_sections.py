@@ -47,10 +47,13 @@ def _repairs(report: QuantizationReport) -> Section:
         (repair.what, *(_level(db) for db in (repair.before_db, repair.after_db, repair.won_db)))
         for repair in report.repairs
     ]
-    note = Paragraph(
+    text = (
         "SQNR of the worst output, in dB, rehearsed on samples of the profile; that of logarithms where the "
         "output is probabilities of classes."
     )
+    if any(repair.before_db is None for repair in report.repairs):
+        text += " Repairs without figures were chosen by what the profile saw."
+    note = Paragraph(text)
     return Section("Repairs", (note, table(("repair", "before", "after", "won"), rows)))
 
 

@@ -13,7 +13,7 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Relu
 from qglow.graph.ops.shape import Transpose
-from qglow.report.layer_report import LayerReport
+from qglow.report.layer_report import LayerReport, layer_section
 from qglow.report.layers import compare_layers
 from qglow.report.tensors import counterpart
 from qglow.toolchain.observation import Observed
@@ -162,3 +162,16 @@ def test_weights_in_blocks_of_measured_rows_have_errors_alone() -> None:
     layer = next(x for x in report.layers if x.operator == "BlockGemm")
     assert layer.isolated is not None and layer.accumulated is not None
     assert 30.0 < layer.isolated.sqnr_db == pytest.approx(layer.accumulated.sqnr_db, abs=0.5)
+
+
+def test_float_results_that_are_equal_are_all_equal() -> None:
+    rng = np.random.default_rng(8)
+    weights = rng.normal(size=(32, 32)).astype(np.float32)
+    model = qglow.load_model(
+        tiny_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [4, 32]}, ["y"], {"w": weights})
+    )
+    data = {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+    report = qglow.compare_layers(model.quantize(dynamic=True), data)
+    (product,) = [x for x in report.layers if x.operator == "Gemm"]
+    assert product.float_match == 0.0
+    assert "to 0e+00" not in str(layer_section(report))
