@@ -8,7 +8,7 @@ from onnx import helper
 
 import qglow
 from qglow.core.errors import DataError
-from qglow.core.types import TensorType, float_type
+from qglow.core.types import Array, TensorType, float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Relu
@@ -151,13 +151,17 @@ def test_weights_in_blocks_have_errors_of_their_own() -> None:
         assert few.isolated.sqnr_db + 15 < many.isolated.sqnr_db
 
 
-def test_weights_in_blocks_of_measured_rows_have_errors_alone() -> None:
+def one_product() -> tuple[qglow.Model, dict[str, Array]]:
+    """A model that multiplies rows by weights, and rows."""
     rng = np.random.default_rng(8)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
     weights = rng.normal(size=(32, 32)).astype(np.float32)
-    model = qglow.load_model(
-        tiny_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [4, 32]}, ["y"], {"w": weights})
-    )
-    data = {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+    model = qglow.load_model(tiny_model([node], {"x": [4, 32]}, ["y"], {"w": weights}))
+    return model, {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+
+
+def test_weights_in_blocks_of_measured_rows_have_errors_alone() -> None:
+    model, data = one_product()
     report = qglow.compare_layers(model.quantize(weights="int8:16", dynamic=True), data)
     layer = next(x for x in report.layers if x.operator == "BlockGemm")
     assert layer.isolated is not None and layer.accumulated is not None
@@ -165,12 +169,7 @@ def test_weights_in_blocks_of_measured_rows_have_errors_alone() -> None:
 
 
 def test_float_results_that_are_equal_are_all_equal() -> None:
-    rng = np.random.default_rng(8)
-    weights = rng.normal(size=(32, 32)).astype(np.float32)
-    model = qglow.load_model(
-        tiny_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [4, 32]}, ["y"], {"w": weights})
-    )
-    data = {"x": rng.normal(size=(8, 32)).astype(np.float32)}
+    model, data = one_product()
     report = qglow.compare_layers(model.quantize(dynamic=True), data)
     (product,) = [x for x in report.layers if x.operator == "Gemm"]
     assert product.float_match == 0.0

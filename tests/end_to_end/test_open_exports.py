@@ -1,0 +1,173 @@
+"""One exported model for all shapes: what sizes decide is computed from the shapes of its inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import qglow
+from qglow.cli.main import main
+from qglow.core.errors import ModelError
+from qglow.core.types import Array
+from tests.end_to_end.test_dynamic_shapes import ATTENTION, CONSTANTS, DATA, WIDTH, decibels, sample
+from tests.unit.importer.tiny import save, session, tiny_model
+
+
+def test_no_single_exported_model_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["extent"], start=1, end=2),
+        helper.make_node("Cast", ["extent"], ["count"], to=1),
+        helper.make_node("Sqrt", ["count"], ["root"]),
+        helper.make_node("Mul", ["h", "root"], ["y"]),
+    ]
+    nodes.insert(0, helper.make_node("MatMul", ["x", "w1"], ["h"]))
+    model = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], {"w1": CONSTANTS["w1"]}, opset=17)
+    path, out = save(model, tmp_path), tmp_path / "out"
+    np.save(tmp_path / "x.npy", np.concatenate([sample(9) for _ in range(4)]))
+    profile = tmp_path / "p.yaml"
+    assert main(["profile", str(path), "--data", str(tmp_path / "x.npy"), "-o", str(profile)]) == 0
+    assert main(["quantize", "--profile", str(profile), "-o", str(out)]) == 0
+    said = "model.qdq.onnx does not take all shapes that the model takes: weights of node 'MatMul_0'"
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert said.split(":")[0] in (out / "report.md").read_text()
+    quantized = qglow.load_quantized(out)
+    with pytest.raises(qglow.UnsupportedError, match="weights of node 'MatMul_0' depend on shapes"):
+        quantized.qdq_bytes()
+    # The factor is folded into the weights, which would be those of another length.
+    with pytest.raises(qglow.UnsupportedError, match="weights of node 'MatMul_0' depend on shapes"):
+        quantized.compile(threads=1)({"x": sample(20)})
+    assert session(out / "model.qdq.onnx").get_inputs()[0].shape == ["N", 9, WIDTH]
+    assert session(quantized.qdq_bytes(bound_shapes=True)).get_inputs()[0].shape == [1, 9, WIDTH]
+
+
+def test_an_export_stays_open_within_a_table_of_places(tmp_path: Path) -> None:
+    """Sizes that the table has no places for are none of the model's, and no reason to bind it."""
+    places = np.random.default_rng(6).normal(size=(1, 12)).astype(np.float32)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Slice", ["places", "first", "length", "second"], ["placed"]),
+        helper.make_node("Shape", ["x"], ["sizes"], start=0, end=2),
+        helper.make_node("Expand", ["placed", "sizes"], ["wide"]),
+        helper.make_node("Unsqueeze", ["wide", "last"], ["column"]),
+        helper.make_node("MatMul", ["x", "w1"], ["h"]),
+        helper.make_node("Add", ["h", "column"], ["y"]),
+    ]
+    constants = {
+        "w1": CONSTANTS["w1"],
+        "places": places,
+        **{"first": np.array([0]), "second": np.array([1]), "last": np.array([2])},
+    }
+    model = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17)
+    model = qglow.load_model(save(model, tmp_path))
+    quantized = model.quantize(model.profile([{"x": sample(5)}] * 3), keep_float=["op:Add"])
+    exported = session(quantized.qdq_bytes())
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    random = np.random.default_rng(9)
+    for length in (3, 12):
+        x = random.normal(size=(1, length, WIDTH)).astype(np.float32)
+        found = exported.run(None, {"x": x})[0]
+        wanted = session(model.path).run(None, {"x": x})[0]
+        assert decibels(found, wanted) > 20
+
+
+def test_an_export_computes_what_the_float_model_computes_from_sizes(tmp_path: Path) -> None:
+    """A bias by the distance of two tokens, clipped: no constant shows those of all lengths."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("Shape", ["q"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["places"]),
+        helper.make_node("Unsqueeze", ["places", "last"], ["column"]),
+        helper.make_node("Sub", ["places", "column"], ["far"]),
+        helper.make_node("Clip", ["far", "least", "most"], ["near"]),
+        helper.make_node("Add", ["near", "most"], ["rows"]),
+        helper.make_node("Gather", ["table", "rows"], ["bias"]),
+        helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "qt"], ["products"]),
+        helper.make_node("Add", ["products", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "q"], ["seen"]),
+        helper.make_node("MatMul", ["seen", "w1"], ["y"]),
+    ]
+    random = np.random.default_rng(3)
+    numbers = {"zero": 0, "one": 1, "least": -4, "most": 4}
+    constants: dict[str, Array] = {
+        **{name: CONSTANTS[name] for name in ("wq", "w1")},
+        **{name: np.array(number, np.int64) for name, number in numbers.items()},
+        "last": np.array([1], np.int64),
+        "table": random.normal(size=9).astype(np.float32),
+    }
+    model = qglow.load_model(
+        save(tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17), tmp_path)
+    )
+    quantized = model.quantize(model.profile(DATA))
+    exported = session(quantized.qdq_bytes(), optimize=True)
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    for batch, length in ((1, 3), (3, 40)):
+        x = random.normal(size=(batch, length, WIDTH)).astype(np.float32)
+        wanted = session(model.path).run(None, {"x": x})[0]
+        assert decibels(exported.run(None, {"x": x})[0], wanted) > 20
+
+
+CACHED = [
+    helper.make_node("MatMul", ["x", "wq"], ["q"]),
+    helper.make_node("MatMul", ["x", "wk"], ["k"]),
+    helper.make_node("Concat", ["past", "k"], ["keys"], axis=1),
+    helper.make_node("Transpose", ["keys"], ["kt"], perm=[0, 2, 1]),
+    helper.make_node("MatMul", ["q", "kt"], ["scores"]),
+    helper.make_node("Shape", ["past"], ["seen"], start=1, end=2),
+    helper.make_node("Shape", ["q"], ["new"], start=1, end=2),
+    helper.make_node("Add", ["seen", "new"], ["total"]),
+    *(helper.make_node("Squeeze", [name], [f"{name}_count"]) for name in ("seen", "total")),
+    helper.make_node("Range", ["zero", "total_count", "one"], ["places"]),
+    helper.make_node("Range", ["seen_count", "total_count", "one"], ["rows"]),
+    helper.make_node("Unsqueeze", ["rows", "last"], ["column"]),
+    helper.make_node("LessOrEqual", ["places", "column"], ["causal"]),
+    helper.make_node("Where", ["causal", "scores", "lowest"], ["masked"]),
+    helper.make_node("Add", ["masked", "mask"], ["allowed"]),
+    helper.make_node("Cast", ["places"], ["angles"], to=TensorProto.FLOAT16),
+    helper.make_node("Cos", ["angles"], ["waves"]),
+    helper.make_node("Cast", ["allowed"], ["allowed16"], to=TensorProto.FLOAT16),
+    helper.make_node("Add", ["allowed16", "waves"], ["waved16"]),
+    helper.make_node("Cast", ["waved16"], ["waved"], to=TensorProto.FLOAT),
+    helper.make_node("Softmax", ["waved"], ["p"], axis=-1),
+    helper.make_node("MatMul", ["p", "keys"], ["heads"]),
+    helper.make_node("MatMul", ["heads", "w1"], ["y"]),
+]
+"""New tokens x [N, T] behind a cache [N, P], a mask [N, P + T] that is an input, and waves in 16 bits."""
+
+
+def cached_inputs(past: int, new: int) -> dict[str, Array]:
+    return {"x": sample(new), "mask": np.zeros((1, 1, past + new), np.float32), "past": sample(past)}
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_the_export_of_a_model_with_a_cache_takes_any_length(past: int, tmp_path: Path) -> None:
+    """Its mask is computed as the float model does, whatever the cache held at calibration."""
+    inputs = {"x": ["N", "T", WIDTH], "mask": ["N", 1, "S"], "past": ["N", "P", WIDTH]}
+    numbers = {"zero": np.array(0), "one": np.array(1), "last": np.array([1])}
+    constants = {**CONSTANTS, **numbers, "lowest": np.array(-1e4, np.float32)}
+    model = qglow.load_model(save(tiny_model(CACHED, inputs, ["y"], constants, opset=17), tmp_path))
+    quantized = model.quantize(model.profile([cached_inputs(past, 8)] * 3))
+    exported = session(quantized.qdq_bytes())
+    assert [value.shape for value in exported.get_inputs()] == [*inputs.values()]
+    for sizes in ((0, 8), (5, 8), (40, 1), (3, 30)):
+        feeds = cached_inputs(*sizes)
+        found, wanted = exported.run(None, feeds)[0], session(model.path).run(None, feeds)[0]
+        assert decibels(found, wanted) > 20
+
+
+def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path) -> None:
+    path = save(
+        tiny_model(ATTENTION, {"x": ["N", "T", WIDTH]}, ["z"], CONSTANTS, opset=17), tmp_path, "moved.onnx"
+    )
+    model = qglow.load_model(path)
+    quantized = model.quantize(model.profile(DATA))
+    path.unlink()
+    with pytest.raises(ModelError, match="say where it is"):
+        quantized.export_qdq(tmp_path / "all.onnx")
+    assert not (tmp_path / "all.onnx").exists()
+    assert "say where it is" in quantized.save(tmp_path / "out")[0]
