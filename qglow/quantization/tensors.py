@@ -24,7 +24,8 @@ class TensorRange:
     """Histogram of one value, and the real range from `low` to `high` that its integers cover.
 
     counts: elements in equal bins between `seen_low` and `seen_high`; empty where channels were rescaled,
-    because only the extremes are known then. clipped: share of the elements outside the range, 0 to 1.
+    because only the extremes are known then. clipped: share of the elements that are outside the range by
+    more than half a step, the most that rounding moves, 0 to 1.
     scale, zero_point: before rescales are folded. channels: None where the value has no channels.
     """
 
@@ -65,7 +66,8 @@ def _range(
     low, high, clipped = profile.low, profile.high, 0.0
     if profile.total:
         low, high, counts = profile.derived("shown", lambda: _shown(Distribution.of(profile)))
-        clipped = profile.derived(("outside", covered), lambda: _outside(Distribution.of(profile), covered))
+        moved = covered[0] - quantization.scale / 2, covered[1] + quantization.scale / 2
+        clipped = profile.derived(("outside", moved), lambda: _outside(Distribution.of(profile), moved))
     finite = [bound if math.isfinite(bound) else 0.0 for bound in (low, high)]
     scale, zero_point = quantization.scale, quantization.zero_point
     return TensorRange(
@@ -94,12 +96,9 @@ def _counts(distribution: Distribution, low: float, high: float) -> tuple[int, .
     return tuple(int(count) for count in np.rint(distribution.linear_histogram(BINS, low, high)))
 
 
-def _outside(distribution: Distribution, covered: tuple[float, float]) -> float:
-    """Return the share of the elements outside the covered range, 0 to 1.
-
-    It is slightly too high: elements up to half a step beyond an end are counted, although they round to it.
-    """
+def _outside(distribution: Distribution, bounds: tuple[float, float]) -> float:
+    """Return the share of the elements outside the bounds, 0 to 1."""
     if not distribution.total:
         return 0.0
-    outside = (distribution.lower >= covered[1]) | (distribution.upper <= covered[0])
+    outside = (distribution.lower >= bounds[1]) | (distribution.upper <= bounds[0])
     return float(distribution.counts[outside].sum() / distribution.total)

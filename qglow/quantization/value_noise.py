@@ -27,9 +27,9 @@ class ValueNoise:
     """Noise of one value, relative to its power, and what explains it.
 
     rounding, clipping: mean squared error over mean square of the elements, without marks. clipped: share
-    of the elements outside of the range, 0 to 1. extreme: the largest magnitude over the 99.9 % quantile of
-    magnitudes. levels: number of integers that cover the middle 99 % of the elements. power: sum of squares
-    of the elements. sentinel: the mark (see `marks`), or None.
+    of the elements outside of the range by more than half a step, 0 to 1. extreme: the largest magnitude
+    over the 99.9 % quantile of magnitudes. levels: number of integers that cover the middle 99 % of the
+    elements. power: sum of squares of the elements. sentinel: the mark (see `marks`), or None.
     """
 
     value: str

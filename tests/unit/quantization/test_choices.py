@@ -128,3 +128,11 @@ def test_values_under_different_schemas_do_not_share_a_range() -> None:
     rule = Rule(Match(name=value), schema="symmetric")
     tensors = {t.value: t for t in quantize(graph, profile_of(), under(rule)).report.tensors}
     assert tensors[value].schema == "symmetric" and tensors[value].zero_point == 0
+
+
+def test_elements_that_rounding_moves_as_far_are_not_called_clipped() -> None:
+    """Zero has an integer of its own: a range shifts by up to half a step, and an end lies outside."""
+    graph = residual_network()
+    found = {t.value: t for t in quantize(graph, profile_of(), PLAIN).report.tensors}
+    beyond = [t for t in found.values() if t.counts and (t.seen_high > t.high or t.seen_low < t.low)]
+    assert beyond and not any(t.clipped for t in found.values())
