@@ -18,6 +18,7 @@ from qglow.baseline.verdicts import BaselineReport, Outcome, failure, judge, mea
 from qglow.core.batch import batch_of
 from qglow.core.errors import InputFileError, QglowError, UndecidedError, UnsupportedError, UsageError
 from qglow.core.progress import Phases, Progress
+from qglow.profiling.profile import Profile
 from qglow.profiling.profile_file import load
 from qglow.recipe.loading import load_recipe
 from qglow.recipe.schema import Recipe
@@ -29,7 +30,7 @@ from qglow.report.task_metric import data_labels, open_metric
 from qglow.runtime.cores import choose_threads
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
-from qglow.toolchain.loaded import read_model
+from qglow.toolchain.loaded import LoadedModel, read_model
 from qglow.toolchain.profiling import profile_free_model, profile_model
 from qglow.toolchain.undecided import UndecidedModel, open_model
 from qglow.tuning.quantize import QuantizeOptions, quantize_model
@@ -119,7 +120,7 @@ class _EntryCheck:
         assert entry.profile is not None
         profile = load(self.folder / entry.profile)
         place = profile.model.required if entry.model is None else self.folder / entry.model
-        return quantize_model(read_model(place, profile.shapes), profile, self._recipe() or Recipe())
+        return self._quantized_by(read_model(place, profile.shapes), profile)
 
     def _profiled(self) -> QuantizedParts:
         """The model of the entry, profiled over its calibration data and quantized."""
@@ -137,8 +138,15 @@ class _EntryCheck:
             model = model.at(profile.shapes)
         else:
             profile = profile_model(model, calibration, recipe=recipe, options=self.options, progress=told)
-        options = QuantizeOptions(calibration=calibration, code=self.options)
-        return quantize_model(model, profile, recipe, options)
+        return self._quantized_by(model, profile, calibration)
+
+    def _quantized_by(
+        self, model: LoadedModel, profile: Profile, calibration: CalibrationSamples | None = None
+    ) -> QuantizedParts:
+        """The model by the entry's recipe, or as `qglow quantize` makes it by default, with repairs."""
+        recipe = self._recipe()
+        options = QuantizeOptions(repair=recipe is None, calibration=calibration, code=self.options)
+        return quantize_model(model, profile, recipe or Recipe(), options)
 
     def _comparison(self, parts: QuantizedParts) -> Comparison:
         entry, evaluation = self.entry, self.entry.evaluation

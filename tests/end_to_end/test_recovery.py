@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import qglow
 from qglow.report.comparison_result import FLOAT, INT8
 from tests.end_to_end.conftest import CALIBRATION, TEST_DATA
@@ -65,3 +67,29 @@ def test_products_that_measure_their_rows_are_smoothed_too(tmp_path: Path) -> No
         assert made.report is not None and made.report.dynamic
         levels[smooth] = qglow.compare(made, TEST_DATA).pairings[0].overall.sqnr_db
     assert levels[True] > 25.0 and levels[True] > levels[False] + 10.0
+
+
+def test_a_baseline_without_a_recipe_holds_the_model_that_quantize_makes(tmp_path: Path) -> None:
+    """Repairs are measured too; a recipe is taken as it is."""
+    place = transformer(tmp_path / "transformer.onnx", CALIBRATION)
+    profile = qglow.load_model(place).profile(CALIBRATION)
+    qglow.save_profile(profile, tmp_path / "profile.yaml")
+    (tmp_path / "plain.yaml").write_text(qglow.Recipe().to_yaml())
+    made = qglow.load_model(place).quantize(profile)
+    assert made.report is not None and made.report.repairs
+    baseline = tmp_path / "accuracy.yaml"
+    sources = {
+        "data": f"calibration: {CALIBRATION}",
+        "profile": "profile: profile.yaml",
+        "plain": f"calibration: {CALIBRATION}\n    recipe: plain.yaml",
+    }
+    entries = (
+        f"  {name}:\n    model: transformer.onnx\n    {source}\n    data: {TEST_DATA}\n    metric: sqnr\n"
+        for name, source in sources.items()
+    )
+    baseline.write_text("models:\n" + "".join(entries))
+    found = {outcome.entry.name: outcome.measured for outcome in qglow.check_baseline(baseline).outcomes}
+    default = qglow.compare(made, TEST_DATA).pairings[0].overall.sqnr_db
+    values = {name: None if figures is None else figures.value for name, figures in found.items()}
+    assert values["data"] == values["profile"] == pytest.approx(default, abs=1e-3)
+    assert values["plain"] is not None and values["plain"] < default - 1.0
