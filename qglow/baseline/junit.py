@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from junitparser import TestCase
 
 
-def to_junit(report: BaselineReport) -> str:
+def to_junit(report: BaselineReport, baseline: bool = False) -> str:
     """One test case an entry: a regression has failed, an expected failure was skipped.
 
+    baseline: entries without figures, or with figures over another number of samples, have failed too.
     Each has the seconds that it took, and its figures as properties; what could not be told stands in its
     `system-err`.
     """
@@ -23,7 +24,7 @@ def to_junit(report: BaselineReport) -> str:
 
     suite = TestSuite("qglow check")
     for outcome in report.outcomes:
-        suite.add_testcase(_case(outcome))
+        suite.add_testcase(_case(outcome, baseline))
     document = JUnitXml("qglow check")
     document.add_testsuite(suite)
     # The library annotates most of itself, but not these two.
@@ -32,7 +33,7 @@ def to_junit(report: BaselineReport) -> str:
     return text.decode() + "\n"
 
 
-def _case(outcome: Outcome) -> TestCase:
+def _case(outcome: Outcome, baseline: bool) -> TestCase:
     from junitparser import Failure, Properties, Property, Skipped, TestCase
 
     seconds = None if outcome.seconds is None else round(outcome.seconds, 3)
@@ -45,7 +46,9 @@ def _case(outcome: Outcome) -> TestCase:
             properties.add_property(Property(name, value))
         case.append(properties)  # type: ignore[no-untyped-call]
     message = printable(f"{outcome.verdict.value}: {outcome.reason}")
-    if outcome.verdict is Verdict.REGRESSION:
+    if outcome.fails(baseline):
+        if outcome.other_data is not None and outcome.other_data not in message:
+            message = f"{message}; {outcome.other_data}"
         case.result = [Failure(message, outcome.verdict.value)]
     elif outcome.verdict is Verdict.EXPECTED_FAILURE:
         case.result = [Skipped(message)]

@@ -63,6 +63,11 @@ class Outcome:
         before, now = self.entry.measured, self.measured
         return None if before is None or now is None else _other_data(before, now)
 
+    def fails(self, baseline: bool = False) -> bool:
+        """Whether the check fails for it. baseline: figures over the same number of samples are required."""
+        unheld = self.verdict is Verdict.NEW or self.other_data is not None
+        return self.verdict is Verdict.REGRESSION or (baseline and unheld)
+
 
 @dataclass(frozen=True)
 class BaselineReport:

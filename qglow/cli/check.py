@@ -87,7 +87,7 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
             threads=running.threads,
             progress=progress,
         )
-    _write(report, verdicts)
+    _write(report, verdicts, models.require_baseline)
     show(baseline_section(report), *latency_section(report))
     warn(report.warnings)
     if models.update:
@@ -96,7 +96,7 @@ def check(models: BaselineOptions, running: RunOptions, verdicts: VerdictOptions
         report.require(baseline=models.require_baseline)
 
 
-def _write(report: BaselineReport, verdicts: VerdictOptions) -> None:
+def _write(report: BaselineReport, verdicts: VerdictOptions, require_baseline: bool) -> None:
     from qglow.baseline.changes import summary_sections
     from qglow.baseline.junit import to_junit
     from qglow.core.files import write_atomically
@@ -105,7 +105,7 @@ def _write(report: BaselineReport, verdicts: VerdictOptions) -> None:
 
     text = to_markdown(Document("qglow check", summary_sections(report)))
     if verdicts.junit is not None:
-        write_atomically(verdicts.junit, to_junit(report))
+        write_atomically(verdicts.junit, to_junit(report, require_baseline))
     if verdicts.markdown is not None:
         write_atomically(verdicts.markdown, text)
     summary = os.environ.get(SUMMARY)

@@ -357,6 +357,18 @@ def test_junit_has_a_case_an_entry() -> None:
     assert failed is not None and "top1 90 -> 80" in str(failed.get("message"))
 
 
+def test_junit_fails_what_a_required_baseline_refuses() -> None:
+    """What a CI system shows agrees with the exit code."""
+    fewer = judge(replace(ENTRY, measured=replace(BEFORE, samples=60)), replace(BEFORE, samples=5))
+    new = judge(replace(ENTRY, measured=None), BEFORE)
+    found = BaselineReport(Path("accuracy.yaml"), (outcome(), fewer, new))
+    for baseline, failures in ((False, []), (True, ["60 samples in the baseline, 5 now", "New"])):
+        document = ET.fromstring(to_junit(found, baseline))
+        told = [str(failed.get("message")) for failed in document.iter("failure")]
+        assert len(told) == len(failures) and all(map(str.__contains__, told, failures))
+        assert sum(outcome.fails(baseline) for outcome in found.outcomes) == len(failures)
+
+
 def test_markdown_is_a_table_with_verdicts() -> None:
     text = to_markdown(Document("qglow check", (baseline_section(report()),)))
     rows = [line for line in text.splitlines() if line.startswith("|")]
