@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -21,7 +21,7 @@ from qglow.core.keywords import taking
 from qglow.core.model_place import ModelPlace, file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
-from qglow.generation import Generator, Roles, find_roles, like_named
+from qglow.generation import EncoderReader, Generator, Roles, find_roles, like_named
 from qglow.report.decoding import Decoder, DecodingResult, OnnxruntimeDecoder, SingleDecoder, measure_decoding
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
 from qglow.report.encoded_decoding import (
@@ -33,6 +33,7 @@ from qglow.report.encoded_decoding import (
 from qglow.report.openvino_model import installed_openvino
 from qglow.report.parts import float_model, source_place
 from qglow.runtime.cores import choose_threads
+from qglow.toolchain.samples import Data
 from qglow.toolchain.undecided import open_model
 
 
@@ -43,6 +44,7 @@ def bench_decoding(
     *,
     encoder: Model | QuantizedModel | None = None,
     first: Model | QuantizedModel | None = None,
+    data: Data | None = None,
     progress: Progress | None = None,
     **options: Unpack[DecodingKeywords],
 ) -> DecodingResult:
@@ -59,7 +61,9 @@ def bench_decoding(
 
     encoder, first: of a decoder with an encoder, as for `load_generator`. The encoder reads the `prefill`
     tokens, which takes the time of the first token too; onnxruntime computes that by the form without a
-    cache. UsageError for an encoder of other data than tokens, and for other rivals beside one.
+    cache. An encoder that reads no text, but sound or images, reads the first sample of `data` in place of
+    tokens: `prefill` is then the number of places that it makes of it, whatever was given. UsageError for
+    such an encoder without data, for data without an encoder, and for other rivals beside one.
     """
     prefill, decode, texts = options["prefill"], options["decode"], options["texts"]
     for name, number in (("prefill", prefill), ("decode", decode), ("texts", texts)):
@@ -68,7 +72,11 @@ def bench_decoding(
     threads = choose_threads(options["threads"])
     model, chosen = reading_cache(model), branch_of(model)
     roles = find_roles(model.dimensions)
-    source = None if encoder is None else _Source.of(encoder, first, options["openvino"], options["gguf"])
+    _check_others(encoder is not None, data is not None, options["openvino"], options["gguf"])
+    source = None
+    if encoder is not None:
+        source = _Source.of(encoder, first, data, options["isa"], threads)
+        prefill = prefill if source.places is None else source.places
     if roles.source and source is None:
         raise UsageError(
             f"input '{roles.source[0]}' is of what an encoder gives: name that model as `encoder`",
@@ -102,7 +110,7 @@ def bench_decoding(
                 threads=threads,
             )
         )
-        return made[-1] if beside is None else EncodedDecoder(made[-1])
+        return made[-1] if beside is None else EncodedDecoder(made[-1], beside.inputs)
 
     def rival(decoder: Decoder) -> Decoder:
         return SingleDecoder(decoder) if roles.takes_one else decoder
@@ -153,25 +161,49 @@ def bench_decoding(
     )
 
 
+def _check_others(has_encoder: bool, has_data: bool, openvino: bool, gguf: object) -> None:
+    """Raise UsageError for data that no encoder reads, and for rivals that take no encoder."""
+    if has_data and not has_encoder:
+        raise UsageError("data is what an encoder reads: name one as `encoder`", field="data")
+    if has_encoder and (openvino or gguf is not None):
+        raise UsageError("decoders with an encoder are timed beside onnxruntime alone")
+
+
 @dataclass(frozen=True)
 class _Source:
-    """The encoder of a decoder, its inputs, and the decoder's form that reads no cache, where it is given."""
+    """The encoder of a decoder, and the decoder's form that reads no cache, where it is given.
+
+    roles: of the inputs of an encoder of texts. inputs, places: a sample that another encoder reads, and how
+    many places it makes of it.
+    """
 
     encoder: Model | QuantizedModel
     first: Model | QuantizedModel | None
-    roles: Roles
+    roles: Roles | None
+    inputs: Mapping[str, Array] | None = None
+    places: int | None = None
 
     @staticmethod
     def of(
-        encoder: Model | QuantizedModel, first: Model | QuantizedModel | None, openvino: bool, gguf: object
+        encoder: Model | QuantizedModel,
+        first: Model | QuantizedModel | None,
+        data: Data | None,
+        isa: str | None,
+        threads: int,
     ) -> _Source:
-        """Raises UsageError for an encoder of no tokens, and where others are to be timed that take none."""
-        if openvino or gguf is not None:
-            raise UsageError("decoders with an encoder are timed beside onnxruntime alone")
+        """Raises UsageError for an encoder of no tokens without data, and DataError for what does not fit."""
+        if data is not None:
+            reader = EncoderReader(encoder.compile(isa=isa, threads=threads), None, {})
+            sample = next(iter(reader.samples(data, samples=1)), None)
+            if sample is None:
+                raise UsageError("data has no sample that the encoder could read", field="data")
+            return _Source(encoder, first, None, sample[1], reader.places(sample[1]))
         try:
             return _Source(encoder, first, find_roles(encoder.dimensions))
         except UsageError as error:
-            raise UsageError(f"encoders of tokens can be timed, and this one is none: {error}") from error
+            raise UsageError(
+                f"the encoder reads no text: name samples for it as `data` ({error})", field="data"
+            ) from error
 
     def in_float(self) -> _Source:
         """The same as the files of the models have it."""
@@ -180,7 +212,7 @@ class _Source:
             for m in (self.encoder, self.first)
         )
         assert encoder is not None
-        return _Source(encoder, first, self.roles)
+        return replace(self, encoder=encoder, first=first)
 
 
 def _onnxruntime_beside(
@@ -199,7 +231,9 @@ def _onnxruntime_beside(
     of_first = () if source.first is None else find_roles(source.first.dimensions).source
     inputs = tuple(dict.fromkeys((*roles.source, *of_first)))
     names = EncodedNames(_of_file(made[0].states, roles), inputs, made[0].scores, chosen, like_named)
-    return EncodedDecoder(OnnxruntimeEncodedDecoder(files, names, source.roles.arrays, roles.arrays, threads))
+    feeds = None if source.roles is None else source.roles.arrays
+    decoder = OnnxruntimeEncodedDecoder(files, names, feeds, roles.arrays, threads)
+    return EncodedDecoder(decoder, source.inputs)
 
 
 def _place(model: Model | QuantizedModel) -> ModelPlace:

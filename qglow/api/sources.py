@@ -15,6 +15,7 @@ from qglow.report.parts import source_place
 from qglow.runtime.executable import Executable
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.bounded import bounded_executable
+from qglow.toolchain.bounded_inputs import LEAST
 from qglow.toolchain.bounded_program import BoundedExecutable
 from qglow.toolchain.narrowing import with_outputs
 from qglow.toolchain.opened import in_any_shape
@@ -101,7 +102,7 @@ def compiled_encoder(encoder: Model | QuantizedModel, most: int, options: Compil
     program = model.compile(isa=options.isa, threads=options.threads)
     sizes = [(None,) if dims is None else dims[1:] for dims in model.dimensions.values()]
     fixed = all(isinstance(size, int) for dims in sizes for size in dims)
-    return EncoderProgram(program, _places(program) if fixed else most, refusal)
+    return EncoderProgram(program, max(_places(program), LEAST) if fixed else most, refusal)
 
 
 def _places(program: Executable) -> int:

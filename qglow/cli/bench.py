@@ -19,7 +19,7 @@ from qglow.api.options import (
     RunOptions,
     TurnOptions,
 )
-from qglow.cli.encoders import EncoderModelOptions, open_encoder, open_first
+from qglow.cli.encoders import SOURCE, EncoderModelOptions, open_encoder, open_first
 from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -47,6 +47,13 @@ class BenchOptions(TurnOptions, EncoderModelOptions):
     piece: int | None = declare(PIECE, None)
     cache: str | None = declare(CACHE, None)
     states: Sequence[str] = declare(STATES, ())
+    data: str | None = option(
+        None,
+        "Samples for an encoder that reads no text; it reads the first",
+        group=SOURCE,
+        metavar="PATH",
+        reads=True,
+    )
 
     layers: bool = option(False, "Time every node too, in qglow and onnxruntime", group=MEASURE)
     output: Path | None = option(
@@ -116,6 +123,7 @@ def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
         "--state": bool(measure.states),
         "--encoder": measure.encoder is not None,
         "--first": measure.first is not None,
+        "--data": measure.data is not None,
     }
     for flag, given in (latency if decodes else decoding).items():
         if given:
@@ -124,6 +132,8 @@ def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
 
 def _decode(loaded: Model | QuantizedModel, target: Path, running: RunOptions, measure: BenchOptions) -> None:
     """Measure tokens per second."""
+    if measure.data is not None and measure.prefill is not None:
+        raise UsageError("--prefill counts tokens, and an encoder reads --data: give --decode alone")
     from qglow.api import bench_decoding, save_timings
     from qglow.report.decoding import decoding_section
 
@@ -135,6 +145,7 @@ def _decode(loaded: Model | QuantizedModel, target: Path, running: RunOptions, m
             parse_states(measure.states) or None,
             encoder=open_encoder(measure),
             first=open_first(measure, target),
+            data=measure.data,
             isa=running.isa,
             threads=running.threads,
             openvino=measure.openvino,

@@ -62,6 +62,11 @@ class EncoderReader:
             dimensions |= self.encoder.free_dimensions or {}
         return dimensions, {name: kind.element for name, kind in kinds.items()}
 
+    def places(self, inputs: Mapping[str, Array]) -> int:
+        """Places that the encoder makes of its inputs. Raises what `read` does."""
+        hidden = _hidden(self.encoder({name: np.asarray(array) for name, array in inputs.items()}))
+        return int(hidden.shape[1])
+
     def read(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The wanted arrays for inputs of the encoder, by name.
 
@@ -69,13 +74,11 @@ class EncoderReader:
         """
         given = {name: np.asarray(array) for name, array in inputs.items()}
         encoded = self.encoder(given)
-        hidden = [a for a in encoded.values() if a.ndim == HIDDEN_AXES and a.dtype.kind == "f"]
-        if not hidden:
-            raise UsageError(f"the encoder gives no [batch, places, width], only {', '.join(encoded)}")
+        hidden = _hidden(encoded)
         masks = [a for name, a in given.items() if "mask" in name.lower() and a.ndim == MASK_AXES]
-        places = hidden[0].shape[1]
+        places = hidden.shape[1]
         mask = masks[0] if masks and masks[0].shape[1] == places else np.ones((1, places))
-        of_places = {HIDDEN_AXES: hidden[0], MASK_AXES: mask}
+        of_places = {HIDDEN_AXES: hidden, MASK_AXES: mask}
         outputs = dict(encoded)
         if self.first is not None:
             outputs |= _keys_and_values(self.first, of_places, places)
@@ -89,6 +92,14 @@ class EncoderReader:
                 )
             found[name] = array.astype(kind.element.dtype)
         return found
+
+
+def _hidden(encoded: Mapping[str, Array]) -> Array:
+    """Return what an encoder gives for each place."""
+    hidden = [a for a in encoded.values() if a.ndim == HIDDEN_AXES and a.dtype.kind == "f"]
+    if not hidden:
+        raise UsageError(f"the encoder gives no [batch, places, width], only {', '.join(encoded)}")
+    return hidden[0]
 
 
 def _keys_and_values(

@@ -1,4 +1,4 @@
-"""Decoders that go on from the text that an encoder has read: the first tokens are the encoder's."""
+"""Decoders that go on from what an encoder has read: the first tokens are the encoder's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from qglow.report.decoding import Decoder, Feeds, Session, onnxruntime_value
 
 BEGINNING = 0
 """Token that answers begin with: any one takes the same time."""
+Source = Mapping[str, Array] | Sequence[int]
+"""Inputs of an encoder by name, or the tokens of a text."""
 _HIDDEN_AXES, _MASK_AXES = 3, 2
 """Axes of what an encoder gives, [batch, places, width], and of a mask of its places."""
 
@@ -22,15 +24,16 @@ _HIDDEN_AXES, _MASK_AXES = 3, 2
 class SourceReader(Decoder, Protocol):
     """A language model whose encoder reads a source first: `Generator` is one."""
 
-    def begin(self, source: Sequence[int]) -> None:
-        """Let the encoder read the tokens of a text, and forget all others."""
+    def begin(self, source: Source) -> None:
+        """Let the encoder read a source, and forget all tokens."""
 
 
 class EncodedDecoder:
     """A model with an encoder as `measure_decoding` takes one: what it reads first is the source."""
 
-    def __init__(self, model: SourceReader) -> None:
-        self._model = model
+    def __init__(self, model: SourceReader, source: Mapping[str, Array] | None = None) -> None:
+        """source: what the encoder reads in place of the first tokens, where these are no text of its."""
+        self._model, self._source = model, source
         self._begun = False
 
     def reset(self) -> None:
@@ -42,7 +45,7 @@ class EncodedDecoder:
         """Scores of the token behind these; the first ones are the encoder's, whose answer begins."""
         if self._begun:
             return self._model.read(tokens)
-        self._model.begin(tokens)
+        self._model.begin(tokens if self._source is None else self._source)
         self._begun = True
         return self._model.read([BEGINNING])
 
@@ -76,9 +79,16 @@ class OnnxruntimeEncodedDecoder:
     """A model with an encoder in onnxruntime; the form without a cache computes its first token."""
 
     def __init__(
-        self, files: EncodedFiles, names: EncodedNames, encoder_feeds: Feeds, feeds: Feeds, threads: int = 1
+        self,
+        files: EncodedFiles,
+        names: EncodedNames,
+        encoder_feeds: Feeds | None,
+        feeds: Feeds,
+        threads: int = 1,
     ) -> None:
-        """feeds: inputs of the decoder that are tokens of an answer, or go with them.
+        """encoder_feeds: inputs of an encoder of texts; None for another one, which reads arrays.
+
+        feeds: inputs of the decoder that are tokens of an answer, or go with them.
 
         Raises ModelError where onnxruntime refuses a file, or the form without a cache does not give what
         the other one reads.
@@ -96,10 +106,16 @@ class OnnxruntimeEncodedDecoder:
         """Forget all tokens, and the source."""
         self._kept, self._past = {}, 0
 
-    def begin(self, source: Sequence[int]) -> None:
-        """Let the encoder read the tokens of a text, and forget all others; ModelError for no result."""
+    def begin(self, source: Source) -> None:
+        """Let the encoder read a source, and forget all tokens; ModelError for no result."""
         self.reset()
-        encoded = self._encoder.run(self._encoder_feeds(source, 0, self._encoder.kinds), None)
+        kinds = self._encoder.kinds
+        if isinstance(source, Mapping):
+            arrays = {name: array.astype(kinds[name]) for name, array in source.items() if name in kinds}
+        else:
+            assert self._encoder_feeds is not None
+            arrays = self._encoder_feeds(source, 0, kinds)
+        encoded = self._encoder.run(arrays, None)
         hidden = next((a for a in encoded.values() if len(a.shape()) == _HIDDEN_AXES), None)
         if hidden is None:
             raise ModelError(f"the encoder gives no [batch, places, width], only {', '.join(encoded)}")

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+import qglow
 from qglow.core.types import Array
+from tests.end_to_end.decoder_model import STATES, decoder
+from tests.end_to_end.decoder_model import WORDS as DECODER_WORDS
+from tests.unit.importer.tiny import save
 
 WORDS, WIDTH, HEADS, LONGEST = 20, 16, 2, 64
 DEPTH = WIDTH // HEADS
 OWN = ("past_key_values.0.decoder.key", "past_key_values.0.decoder.value")
 CROSS = ("past_key_values.0.encoder.key", "past_key_values.0.encoder.value")
+ONE = "one/decoder_with_past_model"
+FORMS = ["decoder_model_merged", "decoder_with_past_model", ONE]
+SIZES: Any = {"context": 32, "source": 24, "threads": 1}
 _CACHE, _OF_SOURCE = [1, HEADS, "past", DEPTH], [1, HEADS, "places", DEPTH]
 _node = helper.make_node
 
@@ -59,6 +68,45 @@ def source(length: int, seed: int = 0) -> dict[str, Array]:
     """Inputs of the encoder."""
     tokens = np.random.default_rng(seed).integers(0, WORDS, size=(1, length))
     return {"input_ids": tokens, "attention_mask": np.ones((1, length), np.int64)}
+
+
+def merged_alone() -> onnx.ModelProto:
+    """A decoder of no source beside a form without a cache, which gives its inputs here."""
+    plain = decoder()
+    graph, outputs = plain.graph, list(plain.graph.output)
+    flag = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    zeros = numpy_helper.from_array(np.zeros((1, 1, DECODER_WORDS), np.float32), "zeros")
+    given = zip(("zeros", *STATES), outputs, strict=True)
+    without = [helper.make_node("Identity", [name], [output.name]) for name, output in given]
+    branches = {
+        "then_branch": helper.make_graph(list(graph.node), "cache", [], outputs),
+        "else_branch": helper.make_graph(without, "no_cache", [], outputs),
+    }
+    choice = helper.make_node("If", [flag.name], [value.name for value in outputs], **branches)
+    tensors = [*graph.initializer, zeros]
+    merged = helper.make_graph([choice], "merged", [*graph.input, flag], outputs, tensors)
+    return helper.make_model(merged, opset_imports=plain.opset_import, ir_version=8)
+
+
+def export(path: Path) -> Path:
+    """Fill a folder as exporters write it, with one whose decoder with a cache has one token a call."""
+    forms = (decoder_model, decoder_with_past_model, decoder_model_merged)
+    for form in forms:
+        save(form(), path, f"{form.__name__}.onnx")
+    save(encoder(), path, "encoder_model.onnx")
+    (path / "one").mkdir()
+    save(decoder_with_past_model(1), path, f"{ONE}.onnx")
+    save(decoder_model(), path, "one/decoder_model.onnx")
+    return path
+
+
+def load(folder: Path, form: str, **options: Any) -> qglow.Generator:
+    """A form of the decoder with its encoder."""
+    has_past = form.endswith("decoder_with_past_model")
+    first = qglow.load_model(folder / "decoder_model.onnx") if has_past else None
+    reads = qglow.load_model(folder / "encoder_model.onnx")
+    model = qglow.load_model(folder / f"{form}.onnx")
+    return qglow.load_generator(model, encoder=reads, first=first, **{**SIZES, **options})
 
 
 _PRESENT = [name.replace("past_key_values", "present") for name in (*OWN, *CROSS)]

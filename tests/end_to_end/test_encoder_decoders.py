@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,37 +14,18 @@ from onnx import helper
 import qglow
 from qglow.cli.main import main
 from qglow.core.errors import DataError, UsageError
-from qglow.generation import find_roles, like_named
-from qglow.report.encoded_decoding import (
-    EncodedDecoder,
-    EncodedFiles,
-    EncodedNames,
-    OnnxruntimeEncodedDecoder,
-)
 from tests.end_to_end import encoder_decoder_model as made
-from tests.end_to_end.decoder_model import STATES, WORDS, decoder
+from tests.end_to_end.decoder_model import decoder
 from tests.unit.importer.tiny import save, session
 
 Capture = pytest.CaptureFixture[str]
 START, COUNT = [2, 7], 10
-ONE = "one/decoder_with_past_model"
-FORMS = ["decoder_model_merged", "decoder_with_past_model", ONE]
-SIZES: Any = {"context": 32, "source": 24, "threads": 1}
 ARGUMENTS = ["--context", "32", "--source", "24", "--count", str(COUNT), "--no-times"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as exporters write it, and one whose decoder with a cache has one token a call."""
-    path = tmp_path_factory.mktemp("export")
-    forms = (made.decoder_model, made.decoder_with_past_model, made.decoder_model_merged)
-    for form in forms:
-        save(form(), path, f"{form.__name__}.onnx")
-    save(made.encoder(), path, "encoder_model.onnx")
-    (path / "one").mkdir()
-    save(made.decoder_with_past_model(1), path, f"{ONE}.onnx")
-    save(made.decoder_model(), path, "one/decoder_model.onnx")
-    return path
+    return made.export(tmp_path_factory.mktemp("export"))
 
 
 def expected(length: int, seed: int = 0) -> list[int]:
@@ -63,17 +43,9 @@ def expected(length: int, seed: int = 0) -> list[int]:
     return seen[len(START) :]
 
 
-def loaded(folder: Path, form: str, **options: Any) -> qglow.Generator:
-    has_past = form.endswith("decoder_with_past_model")
-    first = qglow.load_model(folder / "decoder_model.onnx") if has_past else None
-    encoder = qglow.load_model(folder / "encoder_model.onnx")
-    model = qglow.load_model(folder / f"{form}.onnx")
-    return qglow.load_generator(model, encoder=encoder, first=first, **{**SIZES, **options})
-
-
-@pytest.mark.parametrize("form", [*FORMS, "decoder_model"])
+@pytest.mark.parametrize("form", [*made.FORMS, "decoder_model"])
 def test_all_forms_give_the_tokens_of_the_whole_answer(form: str, folder: Path) -> None:
-    generator = loaded(folder, form)
+    generator = made.load(folder, form)
     assert generator.has_cache == (form != "decoder_model")
     found = {}
     for length, seed in ((5, 0), (24, 1), (1, 2), (5, 0)):
@@ -85,7 +57,7 @@ def test_all_forms_give_the_tokens_of_the_whole_answer(form: str, folder: Path) 
 
 
 def test_a_source_is_needed_and_may_be_tokens(folder: Path) -> None:
-    generator = loaded(folder, "decoder_model_merged")
+    generator = made.load(folder, "decoder_model_merged")
     with pytest.raises(DataError, match="begin"):
         generator.read(START)
     given = made.source(7)
@@ -116,7 +88,7 @@ def test_an_encoder_that_takes_few_lengths_says_so(folder: Path, tmp_path: Path,
 
 
 def test_an_answer_may_be_as_long_as_the_table_of_positions(folder: Path) -> None:
-    generator = loaded(folder, "decoder_model_merged", context=made.LONGEST)
+    generator = made.load(folder, "decoder_model_merged", context=made.LONGEST)
     generator.begin(made.source(9))
     answer = list(generator.generate(START, made.LONGEST))
     assert len(generator.tokens) == made.LONGEST and len(answer) == made.LONGEST - len(START) + 1
@@ -124,7 +96,7 @@ def test_an_answer_may_be_as_long_as_the_table_of_positions(folder: Path) -> Non
 
 
 def test_the_cache_may_be_int8_and_streams_fork(folder: Path) -> None:
-    generator = loaded(folder, "decoder_model_merged", cache="int8")
+    generator = made.load(folder, "decoder_model_merged", cache="int8")
     generator.begin(made.source(9))
     whole = generator.read([2, 7, 1])
     generator.begin(made.source(9))
@@ -151,8 +123,8 @@ def test_quantized_forms_go_on(folder: Path, tmp_path: Path) -> None:
     qglow.load_model(folder / "encoder_model.onnx", given).quantize(dynamic=True).save(tmp_path / "encoder")
     following, encoder = (qglow.load_quantized(tmp_path / name) for name in ("decoder", "encoder"))
     assert following.report is not None and following.report.quantized
-    real = loaded(folder, "decoder_model_merged")
-    generator = qglow.load_generator(following, encoder=encoder, **SIZES)
+    real = made.load(folder, "decoder_model_merged")
+    generator = qglow.load_generator(following, encoder=encoder, **made.SIZES)
     for length in (3, 11, 24):
         for one in (real, generator):
             one.begin(made.source(length))
@@ -160,127 +132,14 @@ def test_quantized_forms_go_on(folder: Path, tmp_path: Path) -> None:
         assert 0 < np.abs(wanted - found).max() < 0.1 * np.abs(wanted).max()
 
 
-def merged_alone() -> onnx.ModelProto:
-    """A decoder of no source beside a form without a cache, which gives its inputs here."""
-    plain = decoder()
-    graph, outputs = plain.graph, list(plain.graph.output)
-    flag = helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
-    zeros = onnx.numpy_helper.from_array(np.zeros((1, 1, WORDS), np.float32), "zeros")
-    given = zip(("zeros", *STATES), outputs, strict=True)
-    without = [helper.make_node("Identity", [name], [output.name]) for name, output in given]
-    branches = {
-        "then_branch": helper.make_graph(list(graph.node), "cache", [], outputs),
-        "else_branch": helper.make_graph(without, "no_cache", [], outputs),
-    }
-    choice = helper.make_node("If", [flag.name], [value.name for value in outputs], **branches)
-    tensors = [*graph.initializer, zeros]
-    merged = helper.make_graph([choice], "merged", [*graph.input, flag], outputs, tensors)
-    return helper.make_model(merged, opset_imports=plain.opset_import, ir_version=8)
-
-
 def test_a_merged_decoder_alone_reads_its_cache(tmp_path: Path) -> None:
     """The branch that reads a cache is taken, also where it is empty, unless the caller chooses the other."""
-    path = save(merged_alone(), tmp_path, "merged.onnx")
+    path = save(made.merged_alone(), tmp_path, "merged.onnx")
     models = [qglow.load_model(path), qglow.load_model(save(decoder(), tmp_path, "plain.onnx"))]
     found, wanted = (qglow.load_generator(model, context=32, piece=8) for model in models)
     assert list(found.generate([3, 1, 4], 6)) == list(wanted.generate([3, 1, 4], 6))
     other = qglow.load_model(path, values={"use_cache_branch": [False]})
     assert set(qglow.load_generator(other, context=32, piece=8).read([3])) == {0.0}
-
-
-def test_merged_decoders_are_timed_beside_onnxruntime(folder: Path, tmp_path: Path) -> None:
-    model = qglow.load_model(save(merged_alone(), tmp_path))
-    result = qglow.bench_decoding(model, prefill=6, decode=3, texts=1, threads=1)
-    assert {"qglow", "onnxruntime"} <= set(result.speeds)
-    with pytest.raises(UsageError, match="what an encoder gives"):
-        qglow.bench_decoding(qglow.load_model(folder / "decoder_model_merged.onnx"))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_rivals_with_an_encoder_compute_the_same(form: str, folder: Path) -> None:
-    """The first tokens are the source's, and give scores behind the token that an answer begins with."""
-    generator = loaded(folder, form)
-    first, place = folder / "decoder_model.onnx", folder / f"{form}.onnx"
-    merged = form == "decoder_model_merged"
-    files = EncodedFiles(folder / "encoder_model.onnx", place if merged else first, place)
-    roles = find_roles(qglow.load_model(place).dimensions)
-    states = {name: name.replace("past_key_values", "present") for name in made.OWN}
-    branch = "use_cache_branch" if merged else None
-    of_first = find_roles(qglow.load_model(first).dimensions).source
-    names = EncodedNames(states, (*roles.source, *of_first), "logits", branch, like_named)
-    feeds = find_roles(qglow.load_model(files.encoder).dimensions).arrays  # type: ignore[arg-type]
-    rival = EncodedDecoder(OnnxruntimeEncodedDecoder(files, names, feeds, roles.arrays))
-    own = EncodedDecoder(generator)
-    for length in (7, 3):
-        tokens = made.source(length)["input_ids"][0].tolist()
-        own.reset()
-        rival.reset()
-        for part in (tokens, [5], [11], [2]):
-            np.testing.assert_allclose(own.read(part), rival.read(part), rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_decoders_with_an_encoder_are_timed_beside_onnxruntime(
-    form: str, folder: Path, capsys: Capture
-) -> None:
-    given = [
-        "--encoder",
-        str(folder / "encoder_model.onnx"),
-        "--prefill",
-        "6",
-        "--decode",
-        "3",
-        "--texts",
-        "1",
-    ]
-    assert main(["bench", str(folder / f"{form}.onnx"), *given, "--threads", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "onnxruntime" in out and "6 tokens read, 3 added one by one" in out
-
-
-def test_quantized_decoders_with_an_encoder_are_timed_beside_their_float_forms(folder: Path) -> None:
-    shapes = {"input_ids": (1, 1), "encoder_attention_mask": (1, 7), **dict.fromkeys(made.OWN, (1, 2, 5, 8))}
-    model = qglow.load_model(
-        folder / "decoder_with_past_model.onnx", {**shapes, **dict.fromkeys(made.CROSS, (1, 2, 7, 8))}
-    )
-    encoder = qglow.load_model(folder / "encoder_model.onnx")
-    result = qglow.bench_decoding(
-        model.quantize(dynamic=True),
-        encoder=encoder,
-        first=qglow.load_model(folder / "decoder_model.onnx"),
-        prefill=5,
-        decode=2,
-        texts=1,
-        threads=1,
-    )
-    assert list(result.speeds) == ["qglow quantized", "qglow float32", "onnxruntime"]
-
-
-def test_what_cannot_be_timed_with_an_encoder_is_named(folder: Path, capsys: Capture) -> None:
-    encoder = qglow.load_model(folder / "encoder_model.onnx")
-    model = qglow.load_model(folder / "decoder_with_past_model.onnx")
-    with pytest.raises(UsageError, match="`encoder`"):
-        qglow.bench_decoding(model)
-    with pytest.raises(UsageError, match="beside onnxruntime alone"):
-        qglow.bench_decoding(model, encoder=encoder, openvino=True)
-    with pytest.raises(UsageError, match="`first`"):
-        qglow.bench_decoding(model, encoder=encoder, prefill=5, decode=2, texts=1)
-    with pytest.raises(UsageError, match="encoders of tokens"):
-        qglow.bench_decoding(model, encoder=sound_encoder())
-    assert main(["bench", str(folder / "encoder_model.onnx"), "--encoder", "e.onnx"]) == 2
-    assert "--encoder goes with --prefill and --decode" in capsys.readouterr().err
-
-
-def sound_encoder() -> qglow.Model:
-    """An encoder that reads numbers."""
-    shape = [1, 4, made.WIDTH]
-    kinds = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in ("features", "y")]
-    graph = helper.make_graph([helper.make_node("Relu", ["features"], ["y"])], "sound", kinds[:1], kinds[1:])
-    return qglow.load_model(
-        helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-        ).SerializeToString()
-    )
 
 
 @pytest.mark.parametrize("option", ["--dynamic", "--weights=int4"])
@@ -289,23 +148,23 @@ def test_a_form_of_one_token_a_call_is_quantized_without_sizes(
 ) -> None:
     encoder, first = (qglow.load_model(folder / f"{name}_model.onnx") for name in ("encoder", "decoder"))
     found = {}
-    for form in ("decoder_with_past_model", ONE):
+    for form in ("decoder_with_past_model", made.ONE):
         out = tmp_path / form
         assert main(["quantize", str(folder / f"{form}.onnx"), option, "-o", str(out)]) == 0
         quantized = qglow.load_quantized(out)
-        generator = qglow.load_generator(quantized, encoder=encoder, first=first, **SIZES)
+        generator = qglow.load_generator(quantized, encoder=encoder, first=first, **made.SIZES)
         generator.begin(made.source(11))
         found[form] = generator.read(START)
-    assert found[ONE].tobytes() == found["decoder_with_past_model"].tobytes()
-    real = loaded(folder, ONE)
+    assert found[made.ONE].tobytes() == found["decoder_with_past_model"].tobytes()
+    real = made.load(folder, made.ONE)
     real.begin(made.source(11))
     wanted = real.read(START)
-    assert 0 < np.abs(wanted - found[ONE]).max() < 0.2 * np.abs(wanted).max()
+    assert 0 < np.abs(wanted - found[made.ONE]).max() < 0.2 * np.abs(wanted).max()
     capsys.readouterr()
     tokens = ",".join(map(str, made.source(11)["input_ids"][0]))
     given = ["--encoder", str(folder / "encoder_model.onnx"), "--start", "2,7", *ARGUMENTS]
     given += ["--first", str(folder / "decoder_model.onnx")]
-    assert main(["generate", str(tmp_path / ONE), "--tokens", tokens, *given]) == 0
+    assert main(["generate", str(tmp_path / made.ONE), "--tokens", tokens, *given]) == 0
     assert len(capsys.readouterr().out.split(",")) == COUNT
 
 
@@ -313,25 +172,25 @@ def test_what_is_missing_is_named(folder: Path) -> None:
     encoder = qglow.load_model(folder / "encoder_model.onnx")
     model = qglow.load_model(folder / "decoder_with_past_model.onnx")
     with pytest.raises(UsageError, match="encoder"):
-        qglow.load_generator(model, **SIZES)
+        qglow.load_generator(model, **made.SIZES)
     with pytest.raises(UsageError, match="`first`"):
-        qglow.load_generator(model, encoder=encoder, **SIZES)
+        qglow.load_generator(model, encoder=encoder, **made.SIZES)
     with pytest.raises(UsageError, match="context is 8, it must be at least 9"):
-        loaded(folder, "decoder_model_merged", context=8)
+        made.load(folder, "decoder_model_merged", context=8)
     with pytest.raises(UsageError, match="takes no encoder"):
-        qglow.load_generator(encoder, encoder=encoder, **SIZES)
+        qglow.load_generator(encoder, encoder=encoder, **made.SIZES)
     two = qglow.load_model(save(made.decoder_with_past_model(2), folder, "two.onnx"))
     with pytest.raises(UsageError, match="'input_ids' has 2 tokens in the file, beside a cache"):
-        qglow.load_generator(two, encoder=encoder, **SIZES)
+        qglow.load_generator(two, encoder=encoder, **made.SIZES)
     with pytest.raises(UsageError, match="gives nothing for input"):
-        qglow.load_generator(model, encoder=encoder, first=model, **SIZES)
+        qglow.load_generator(model, encoder=encoder, first=model, **made.SIZES)
 
 
 def test_a_form_of_one_token_a_call_answers_the_command(folder: Path, capsys: Capture) -> None:
     """It lies beside the form of the first token, and nothing else is named."""
     tokens = ",".join(map(str, made.source(6)["input_ids"][0]))
     given = ["--encoder", str(folder / "encoder_model.onnx"), "--start", "2,7", *ARGUMENTS]
-    assert main(["generate", str(folder / f"{ONE}.onnx"), "--tokens", tokens, *given]) == 0
+    assert main(["generate", str(folder / f"{made.ONE}.onnx"), "--tokens", tokens, *given]) == 0
     assert capsys.readouterr().out == ",".join(map(str, expected(6))) + "\n"
 
 
