@@ -24,7 +24,7 @@ from qglow.api.options import (
     SelectionOptions,
 )
 from qglow.api.quantized import QuantizedModel
-from qglow.artefacts.replay import open_shapes
+from qglow.artefacts.open_shapes import open_shapes
 from qglow.core.files import write_atomically
 from qglow.core.keywords import taking
 from qglow.core.progress import Progress
@@ -85,7 +85,8 @@ def compare(
     and of onnxruntime. program: what is measured in place of the compiled model, such as a bundle from
     `load_bundle`. A target that this host cannot run is emulated, where there is an emulator. Where the
     model's file leaves more than the batch open, samples may have other shapes than the profile: programs are
-    compiled for each. Other options as for `Model.profile`.
+    compiled for each of a few, and for all where there are more and the model can have such. Other options
+    as for `Model.profile`.
 
     Raises ModelError if the float model's file is missing or has changed, DataError for data
     that does not fit, UsageError for a metric that does not exist or fails.

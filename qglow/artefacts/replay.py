@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -29,14 +28,11 @@ from qglow.quantization.scaled_inputs import scale_inputs_as
 from qglow.quantization.table_rows import table_of
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
-from qglow.report.each_shape import OpenShapes
 from qglow.report.parts import QuantizedParts, source_place
-from qglow.report.runner import real_types
 from qglow.runtime.executable import check_input_names
 from qglow.toolchain.bounded import Narrowed, ResizableModel
 from qglow.toolchain.bounded_inputs import BoundedInputs
 from qglow.toolchain.loaded import LoadedModel, read_model
-from qglow.toolchain.samples import FreeInputs
 from qglow.toolchain.specialised import Specialised
 from qglow.toolchain.undecided import Kept, Specialisation
 
@@ -86,15 +82,6 @@ def open_dimensions(parts: QuantizedParts) -> dict[str, tuple[Dimension, ...]] |
     dimensions = {name: tuple(declared.get(name) or shape) for name, shape in parts.shapes.items()}
     behind = [size for sizes in dimensions.values() for size in sizes[may_be_batch(sizes) :]]
     return None if all(isinstance(size, int) for size in behind) else dimensions
-
-
-def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
-    """The inputs of such a model, and its graph in other shapes. Raises as `open_dimensions`."""
-    dimensions = open_dimensions(parts)
-    if dimensions is None:
-        return None
-    elements = {name: kind.element for name, kind in real_types(parts.inputs).items()}
-    return OpenShapes(FreeInputs.of(dimensions, elements), partial(graph_at, parts))
 
 
 def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImports | None = None) -> Graph:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from qglow.artefacts.directory import load_parts
-from qglow.artefacts.replay import open_shapes
+from qglow.artefacts.open_shapes import open_shapes
 from qglow.baseline.costs import measure_costs
 from qglow.baseline.entries import Entry, Samples
 from qglow.baseline.file import load_baseline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qglow.core.errors import DataError, UnboundError, UsageError
+from qglow.core.errors import DataError, UnboundError, UnsupportedError, UsageError
 from qglow.core.progress import Advance, Progress, start
 from qglow.core.types import Array
 from qglow.profiling.datasets import DataSet
@@ -192,7 +192,14 @@ def compare_outputs(
     )
     runners = _runners(parts, reference, options, program)
     if shapes is not None:
-        each = EachShape(parts, shapes, lambda own: _runners(own, reference, options), runners)
+        opens = shapes
+        each = EachShape(
+            parts,
+            shapes,
+            lambda own: _runners(own, reference, options),
+            runners,
+            lambda bounds: _runners_up_to(bounds, opens, parts, reference, options),
+        )
         runners = {name: each.runner(name) for name in runners}
     return compare(
         runners.pop(INT8),
@@ -217,6 +224,30 @@ def _runners(
     else:
         _check_interface(program, parts)
     qdq = OnnxruntimeModel(qdq_file(parts), threads=choose_threads(options.threads), exact_sums=True)
+    return _named(program, reference, qdq, parts)
+
+
+def _runners_up_to(
+    bounds: Mapping[str, int],
+    shapes: OpenShapes,
+    parts: QuantizedParts,
+    reference: OnnxruntimeModel,
+    options: CompileOptions,
+) -> dict[str, Runner]:
+    """The same for all sizes up to bounds. Raises UnsupportedError where nothing takes all sizes."""
+    if parts.int8.tail is not None:
+        raise UnsupportedError("what onnxruntime computes behind the int8 model goes by shapes")
+    program = shapes.bounded(bounds, options)
+    threads = choose_threads(options.threads)
+    qdq = OnnxruntimeModel(
+        shapes.exported(), shapes=parts.shapes, other_sizes=True, threads=threads, exact_sums=True
+    )
+    return _named(program, reference, qdq, parts)
+
+
+def _named(
+    program: Executable, reference: OnnxruntimeModel, qdq: OnnxruntimeModel, parts: QuantizedParts
+) -> dict[str, Runner]:
     subject = RealInterface(program, parts.inputs, parts.outputs)
     return {INT8: subject, FLOAT: _of_reals(reference, parts), QDQ: _of_reals(qdq, parts)}
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 import qglow
-from qglow.core.errors import DataError
+from qglow.artefacts.replay import graph_at
+from qglow.core.errors import DataError, UnsupportedError
 from qglow.core.types import Array
-from qglow.report.comparison_result import FLOAT, INT8
+from qglow.graph.graph import Graph
+from qglow.report.comparison_result import FLOAT, INT8, QDQ
+from qglow.report.each_shape import PATIENCE
 from tests.unit.importer.tiny import save, session, tiny_model
 
 node = helper.make_node
@@ -72,6 +76,43 @@ def test_texts_of_several_lengths_are_compared(model: qglow.Model, tmp_path: Pat
     measured = compared.pairings[0].outputs["z"].sqnr_db
     assert measured == pytest.approx(10 * np.log10(power / error), abs=1e-3)
     assert compared.pairing(INT8, "onnxruntime QDQ").overall.sqnr_db > 45
+
+
+def test_one_program_takes_texts_of_many_lengths(
+    model: qglow.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program for each of a hundred lengths would take minutes of large models."""
+    lengths = (OWN, *range(3, 20), 40, 5)
+    data = folder(tmp_path / "texts", texts(lengths))
+    quantized = model.quantize(model.profile(folder(tmp_path / "calibration", texts((OWN, OWN)))))
+    made: list[object] = []
+
+    def counted(*arguments: Any, **options: Any) -> Graph:
+        made.append(arguments)
+        return graph_at(*arguments, **options)
+
+    monkeypatch.setattr("qglow.artefacts.open_shapes.graph_at", counted)
+    found = qglow.compare(quantized, data)
+    assert 0 < len(made) <= PATIENCE
+    monkeypatch.setattr("qglow.report.each_shape.PATIENCE", 100)
+    single = qglow.compare(quantized, data)
+    assert len(made) > 2 * PATIENCE
+    assert found.samples == single.samples == len(lengths)
+    assert found.pairing(INT8, FLOAT) == single.pairing(INT8, FLOAT)
+    exported = [one.pairing(QDQ, FLOAT).overall.sqnr_db for one in (found, single)]
+    assert exported[0] == pytest.approx(exported[1], abs=0.01)
+
+
+def test_lengths_that_no_program_bounds_have_their_own(
+    model: qglow.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise UnsupportedError("no bounds")
+
+    monkeypatch.setattr("qglow.artefacts.open_shapes.bounded_executable", refused)
+    data = folder(tmp_path / "texts", texts((OWN, *range(3, 14))))
+    quantized = model.quantize(model.profile(folder(tmp_path / "calibration", texts((OWN, OWN)))))
+    assert qglow.compare(quantized, data).samples == 12
 
 
 def test_samples_of_the_profiles_shape_are_compared_as_ever(model: qglow.Model, tmp_path: Path) -> None:
