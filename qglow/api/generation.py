@@ -226,7 +226,8 @@ def _resizable(
     resizable = model._resizable(bounds, _scoring_few(roles, piece, states))
     if not int8:
         return resizable
-    grown = [name for name in roles.states if roles.past in (model.dimensions[name] or ())]
+    growing = {roles.past, *roles.alike}
+    grown = [name for name in roles.states if growing & {*(model.dimensions[name] or ())}]
     if roles.past is None or not grown:
         raise UsageError(f"cache is int8, but {_NO_CACHE}", field="cache")
     rows = Int8States(grown, lambda graph: _pairs_of(graph, roles, states))

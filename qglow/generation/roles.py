@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class Roles:
     fixes them, or has no cache. total: dimension of the mask, where it is one of its own. length: tokens of a
     text, where the file fixes them. source: inputs that an encoder's text or sound decides, which stay the
     same for all tokens. places: dimension of the source's places. row: positions of one axis, [tokens].
+    alike: dimensions that a file calls otherwise, each with the one of these that it is: exporters may give
+    every input names of its own.
 
     With `past` alone, without `new`, every call reads one token.
     """
@@ -71,6 +73,7 @@ class Roles:
     source: Sequence[str] = ()
     places: str | None = None
     row: str | None = None
+    alike: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_fixed(self) -> bool:
@@ -88,7 +91,10 @@ class Roles:
         source: the most places of a source.
         """
         result: dict[str, int | tuple[int, ...] | str] = {}
-        if self.places is not None and not self.is_fixed:
+        if self.is_fixed:
+            return result
+        result |= self.alike
+        if self.places is not None:
             result[self.places] = source
         if self.past is None:
             return result if self.new is None else {**result, self.new: ascending_bounds(context, 32)}
@@ -154,6 +160,14 @@ def find_roles(inputs: Dimensions) -> Roles:
         )
     sums = [d for d in (inputs[mask] or ())[1:] if isinstance(d, str)] if mask is not None else []
     total = next((d for d in sums if d not in (length, past) and "+" not in d), None)
+    places = _past(inputs, source)
+    known = {length, past, places} | ({total} if past is not None else set())
+    rows = [name for name in (mask if past is None else None, positions, kinds) if name is not None]
+    alike = {
+        **_alike(inputs, left, past, known),
+        **_alike(inputs, source, places, known),
+        **_alike(inputs, rows, length, known),
+    }
     return Roles(
         tokens,
         mask,
@@ -162,11 +176,12 @@ def find_roles(inputs: Dimensions) -> Roles:
         tuple(left),
         length if isinstance(length, str) else None,
         past,
-        total,
+        total if past is not None else None,
         length if isinstance(length, int) and past is None else None,
         source,
-        _past(inputs, source),
+        places,
         row,
+        alike,
     )
 
 
@@ -275,6 +290,18 @@ def _past(inputs: Dimensions, states: Sequence[str]) -> str | None:
             if axis and isinstance(dimension, str):
                 return dimension
     return None
+
+
+def _alike(
+    inputs: Dimensions, names: Iterable[str], dimension: Dimension, known: Collection[Dimension]
+) -> dict[str, str]:
+    """Other names, none of those known, that these inputs have for this dimension, first behind the batch."""
+    found = (_past(inputs, [name]) for name in names)
+    if not isinstance(dimension, str):
+        return {}
+    return {
+        other: dimension for other in found if other is not None and other not in known and "+" not in other
+    }
 
 
 def ascending_bounds(largest: int, least: int) -> tuple[int, ...]:

@@ -92,7 +92,8 @@ def _numbers(roles: Roles) -> tuple[int, ...]:
 def _sizes(roles: Roles, new: int) -> dict[str, int]:
     """Sizes of dimensions that have a role."""
     found = {roles.new: new, roles.past: TOKENS - new, roles.places: TOKENS}
-    return {name: size for name, size in found.items() if name is not None}
+    known = {name: size for name, size in found.items() if name is not None}
+    return known | {name: known[other] for name, other in roles.alike.items()}
 
 
 def _size(dimension: Dimension, axis: int, sizes: Mapping[str, int], firsts: Collection[Dimension]) -> int:

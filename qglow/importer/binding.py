@@ -169,8 +169,9 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
     """Declared dimensions: a number, a symbol's name or None; None if no shape is declared.
 
-    -1 counts as unknown, and so does a symbol without letters, or "None": exporters write "?" for several
-    dimensions that have nothing to do with one another.
+    A symbol that is written as a number, as transformers' exporter does, is that number. -1 counts as
+    unknown, and so does another symbol without letters, or "None": exporters write "?" for several dimensions
+    that have nothing to do with one another.
     """
     if not value.type.tensor_type.HasField("shape"):
         return None
@@ -184,5 +185,7 @@ def tensor_shape(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
     return dims
 
 
-def _symbol(text: str) -> str | None:
+def _symbol(text: str) -> int | str | None:
+    if text.isascii() and text.isdecimal() and int(text):
+        return int(text)
     return text if any(map(str.isalpha, text)) and text != "None" else None

@@ -136,6 +136,34 @@ def test_the_cache_may_have_other_names(kind: str, options: dict[str, Any], tmp_
         assert list(generator.generate(BEGIN, COUNT)) == expected()
 
 
+@pytest.mark.parametrize("options", [{}, {"cache": "int8"}])
+def test_every_input_may_have_its_own_names_of_dimensions(options: dict[str, Any], tmp_path: Path) -> None:
+    """As transformers' exporter names them, which writes fixed sizes as names too."""
+    made = decoder()
+    for number, value in enumerate(made.graph.input):
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+            if dimension.dim_param == "past":
+                dimension.dim_param = f"s{10 * number + axis}"
+            elif dimension.dim_value:
+                dimension.dim_param = str(dimension.dim_value)
+    path = save(made, tmp_path)
+    model = qglow.load_model(path)
+    assert {sizes[1:] for name, sizes in model.dimensions.items() if name in STATES} == {
+        (2, "s12", 8),
+        (2, "s22", 8),
+    }
+    qglow.save_generator(model, tmp_path / "decoder.qglow", context=32, piece=8, **options)
+    for generator in (
+        qglow.load_generator(model, context=32, piece=8, **options),
+        qglow.load_generator(qglow.load(tmp_path / "decoder.qglow", trust=True), **options),
+    ):
+        assert list(generator.generate(BEGIN, COUNT)) == expected()
+    quantized = tmp_path / "int8"
+    assert main(["quantize", str(path), "--weights", "int8", "-o", str(quantized)]) == 0
+    generator = qglow.load_generator(qglow.load_quantized(quantized), context=32, piece=8)
+    assert len(list(generator.generate(BEGIN, COUNT))) == COUNT
+
+
 def test_a_cache_in_16_bits_may_have_other_names(tmp_path: Path) -> None:
     model = convert_float_to_float16(renamed(decoder(), NAMES["none"][1]))
     generator = qglow.load_generator(qglow.load_model(save(model, tmp_path)), context=32, piece=8)

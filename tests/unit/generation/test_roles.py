@@ -28,6 +28,30 @@ ROLES: Mapping[str, tuple[dict[str, list[int | str]], Roles]] = {
         },
         Roles("tokens", "mask", None, "token_type_ids", ("past_0",), "s", "p", "total_len"),
     ),
+    "names of their own": (
+        {
+            "input_ids": ["s0", "s1"],
+            "attention_mask": ["s2", "s3"],
+            "position_ids": ["s4", "s5"],
+            "past.0.key": ["s0", 2, "s6", 16],
+            "past.0.value": ["s0", 2, "s7", 16],
+        },
+        Roles(
+            "input_ids",
+            "attention_mask",
+            "position_ids",
+            None,
+            ("past.0.key", "past.0.value"),
+            "s1",
+            "s6",
+            "s3",
+            alike={"s7": "s6", "s5": "s1"},
+        ),
+    ),
+    "a mask with a name of its own": (
+        {"input_ids": ["s0", "s1"], "attention_mask": ["s2", "s3"]},
+        Roles("input_ids", "attention_mask", new="s1", alike={"s3": "s1"}),
+    ),
     "fixed": ({"tokens": ["N", 128]}, Roles("tokens", length=128)),
     "one token a call": (
         {"input_ids": ["n", 1], "attention_mask": ["n", "total"], "cache_position": [1], "past": [1, "p", 8]},
@@ -57,6 +81,13 @@ def test_bounds_follow_from_roles() -> None:
         "s": (1, 16, 32),
         "p": (128,),
         "total_len": "p + s",
+    }
+    assert find_roles(ROLES["names of their own"][0]).bounds(128, 32) == {
+        "s1": (1, 16, 32),
+        "s6": (128,),
+        "s7": "s6",
+        "s5": "s1",
+        "s3": "s6 + s1",
     }
     assert find_roles(ROLES["fixed"][0]).bounds(512, 64) == {}
     assert find_roles(ROLES["one token a call"][0]).bounds(257, 64) == {"p": (256,), "total": "p + 1"}

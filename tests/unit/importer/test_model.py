@@ -65,6 +65,11 @@ def test_symbols_that_exporters_write_for_anything_bind_nothing(symbol: str, tmp
     assert shape_of(imported(tmp_path, [1, symbol, symbol], shapes={"x": [1, 3, 4]})) == (1, 3, 4)
 
 
+def test_symbol_that_is_written_as_a_number_is_the_number(tmp_path: Path) -> None:
+    assert shape_of(imported(tmp_path, [1, "3", "16"])) == (1, 3, 16)
+    assert shape_of(imported(tmp_path, [1, "0", 4], shapes={"x": [1, 3, 4]})) == (1, 3, 4)
+
+
 def test_given_shape_is_enough_where_none_is_declared(tmp_path: Path) -> None:
     path = save(tiny_model([relu("x")], {"x": [1]}, ["y"]), tmp_path)
     model = onnx.load(path)
