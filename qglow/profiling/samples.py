@@ -178,8 +178,14 @@ def shape_text(shape: tuple[int | None, ...], batch: bool = False) -> str:
 def remedy(found: Mapping[str, Sequence[int]], specs: InputSpecs) -> str:
     """Say what to do with samples that have one axis more in some inputs, which the model may have as well.
 
-    found: shapes of one sample by input.
+    A model may also have a batch of its own, beside free sizes. found: shapes of one sample by input.
     """
+    batches = {name: _own_batch(found[name], spec.shape) for name, spec in specs.items()}
+    if all(batches.values()):
+        runs = " ".join(
+            f"`shapes={name}={','.join(map(str, shape or ()))}`" for name, shape in batches.items()
+        )
+        return f"; if the first axis is one of samples, state the sizes of a run: {runs}"
     stated = [
         f"`shapes={name}={','.join(map(str, found[name]))}`"
         for name, spec in specs.items()
@@ -190,6 +196,14 @@ def remedy(found: Mapping[str, Sequence[int]], specs: InputSpecs) -> str:
     if len(stated) == 1:
         return f"; if the first axis of the input is not one of samples, state it: {stated[0]}"
     return f"; if the first axes of the inputs are not of samples, state them: {' '.join(stated)}"
+
+
+def _own_batch(found: Sequence[int], wanted: Sequence[int | None]) -> tuple[int, ...] | None:
+    """Shape of a run of as many samples as the model fixes, where these are others; else None."""
+    first = wanted[0] if wanted and None in wanted[1:] else None
+    if first is None or first <= 1 or not found or found[0] == first or not _fits(found[1:], wanted[1:]):
+        return None
+    return first, *found[1:]
 
 
 def check_counts(where: str, arrays: Mapping[str, Sequence[int]], specs: InputSpecs) -> None:

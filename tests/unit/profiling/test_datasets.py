@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,15 @@ def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], message:
     with pytest.raises(DataError, match=message) as caught:
         list(open_data(save(tmp_path, **arrays), ONE))
     assert str(caught.value).count("\n") <= 1
+
+
+def test_samples_beside_a_batch_of_the_model_and_free_sizes_say_how_to_state_a_run(tmp_path: Path) -> None:
+    specs = {"x": InputSpec((2, None, 3), FLOAT)}
+    with pytest.raises(DataError, match="state the sizes of a run: `shapes=x=2,5,3`"):
+        list(open_data(save(tmp_path, x=np.zeros((8, 5, 3), np.float32)), specs))
+    other = "takes " + re.escape("[2, ?, 3]") + "$"
+    with pytest.raises(DataError, match=other):
+        list(open_data(save(tmp_path, x=np.zeros((8, 5, 4), np.float32)), specs))
 
 
 STATEFUL = {
