@@ -17,16 +17,16 @@ from qglow.core.errors import DataError, MemoryLimitError, ModelError, Unsupport
 from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
 from qglow.core.types import Array, Dimension, Shape
-from qglow.exporter import FiledModel, export_qdq, filed
+from qglow.exporter import FiledModel, export_qdq, filed, quantized_value_names
 from qglow.exporter.apart import DataApart
 from qglow.exporter.lasting import Parts
-from qglow.exporter.sized_parts import SizedPart
+from qglow.exporter.sized_parts import SizedPart, SizeList
 from qglow.exporter.sizes import AmbiguityError
 from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
 from qglow.graph.graph import Graph
-from qglow.importer import ShapePart, declared_dimensions, sized_part, stored_arrays
+from qglow.importer import declared_dimensions, import_model, sized_part, stored_arrays
 from qglow.report.parts import QuantizedParts, source_place
-from qglow.toolchain.shape_constants import part_arrays
+from qglow.toolchain.shape_constants import computed_array
 
 _Dimensions = Mapping[str, Sequence[Dimension]]
 _Sizes = Mapping[str, int]
@@ -89,6 +89,7 @@ class _Exports:
     activations: str | None
     apart: DataApart = field(default_factory=DataApart)
     kept: KeptImports = field(default_factory=KeptImports)
+    float_shapes: dict[tuple[int, ...], Mapping[str, Shape]] = field(default_factory=dict)
 
     @property
     def own(self) -> SizedModel:
@@ -118,18 +119,39 @@ class _Exports:
         """
         place, values = source_place(self.parts), self.parts.source.values
         try:
-            model = sized_part(place, name, values, self.kept)
-            if model is None:
+            part = sized_part(place, name, values, self.kept)
+            if part is None:
                 return None
-            lists = [value.name for value in model.graph.input]
-            whole = ShapePart(place, [name, *lists], self.kept, values)
-            found = [part_arrays(whole, self._shapes(sizes)) for sizes in every]
-        except (UnsupportedError, UsageError):
+            known = [self._float_shapes(sizes) for sizes in every]
+            lists = {
+                entry: [read.of(shapes[read.tensor]) for shapes in known]
+                for entry, read in part.shapes.items()
+            }
+            for number, array in enumerate(arrays):
+                found = computed_array(part.at({entry: values[number] for entry, values in lists.items()}))
+                if found.dtype != array.dtype or not np.array_equal(found, array):
+                    return None
+        except (KeyError, UnsupportedError, UsageError):
             return None
-        for known, array in zip(found, arrays, strict=True):
-            if known[name].dtype != array.dtype or not np.array_equal(known[name], array):
-                return None
-        return SizedPart(model, {entry: [known[entry].tolist() for known in found] for entry in lists})
+        return SizedPart(
+            part.model,
+            {
+                entry: SizeList(
+                    lists[entry], (read.tensor, *read.near), read.start % len(known[0][read.tensor])
+                )
+                for entry, read in part.shapes.items()
+            },
+        )
+
+    def _float_shapes(self, sizes: _Sizes) -> Mapping[str, Shape]:
+        """Shapes of the float model's tensors for sizes of the dimensions."""
+        key = tuple(sizes.values())
+        if key not in self.float_shapes:
+            place, values = source_place(self.parts), self.parts.source.values
+            given = {n: shape for n, shape in self._shapes(sizes).items() if n not in (values or {})}
+            graph = import_model(place, given, values=values, kept=self.kept).graph
+            self.float_shapes[key] = {value.name: value.type.shape for value in graph.values()}
+        return self.float_shapes[key]
 
     def _shapes(self, sizes: _Sizes) -> dict[str, Shape]:
         """Shapes of the inputs for sizes of the dimensions."""
@@ -141,7 +163,7 @@ class _Exports:
     def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
         shapes = {value.name: value.type.shape for value in graph.values()}
         model = export_qdq(graph, None, self.parts.activations(self.activations), self.apart)
-        return SizedModel(sizes, model, shapes, self.apart)
+        return SizedModel(sizes, model, shapes, self.apart, quantized_value_names(graph))
 
 
 def _line(error: Exception) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
-from qglow.exporter.sized_parts import PartNodes, SizedPart
+from qglow.exporter.sized_parts import FindTensor, PartNodes, SizedPart
 from qglow.exporter.sizes import AmbiguityError, SizeNodes
 
 Parts = Callable[[str, Sequence[Array]], SizedPart | None]
@@ -20,14 +20,16 @@ class Replacements:
     """Replacements of constants that are others in every export of one graph.
 
     tables: gives arrays that constants may be cut out of. parts: gives what computes a constant of this name
-    from sizes, where the float model has that.
+    from sizes, where the float model has that. find: gives a tensor that has sizes at an axis.
     """
 
-    def __init__(self, work: SizeNodes, tables: Callable[[], Iterable[Array]], parts: Parts) -> None:
+    def __init__(
+        self, work: SizeNodes, tables: Callable[[], Iterable[Array]], parts: Parts, find: FindTensor
+    ) -> None:
         self._work = work
         self._tables = tables
         self._parts = parts
-        self._nodes = PartNodes(work)
+        self._nodes = PartNodes(work, find)
 
     def of(self, name: str, arrays: Sequence[Array]) -> str:
         """Name of the tensor that stands for a constant, of which `arrays` has that of each export.

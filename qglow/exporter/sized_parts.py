@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, numpy_helper
@@ -11,35 +11,65 @@ from qglow.exporter.opaque import for_export
 from qglow.exporter.sizes import SizeNodes
 from qglow.interchange.nodes import rename
 
+FindTensor = Callable[[Sequence[str], int, Sequence[int]], str | None]
+"""The first of some tensors that has sizes at an axis, one for each export; None where none has."""
+
+
+@dataclass(frozen=True)
+class SizeList:
+    """Sizes of a tensor from an axis on, in each export.
+
+    tensors: that one, and others that may have the same sizes there, the nearest first.
+    """
+
+    values: Sequence[Sequence[int]]
+    tensors: Sequence[str] = ()
+    start: int = 0
+
 
 @dataclass(frozen=True)
 class SizedPart:
     """A model that computes one tensor from lists of sizes; `lists`: what these are in each export."""
 
     model: ModelProto
-    lists: Mapping[str, Sequence[Sequence[int]]]
+    lists: Mapping[str, SizeList]
 
 
 class PartNodes:
-    """Nodes of parts, in front of a model's own; equal ones are there once, as what layers share."""
+    """Nodes of parts, in front of a model's own; equal ones are there once, as what layers share.
 
-    def __init__(self, work: SizeNodes) -> None:
+    find: gives the tensor of the model that has sizes at an axis, of some that may have them.
+    """
+
+    def __init__(self, work: SizeNodes, find: FindTensor) -> None:
         self._work = work
+        self._find = find
         self._made: dict[bytes, list[str]] = {}
 
     def of(self, name: str, part: SizedPart) -> str:
         """Name of what the part of constant `name` computes.
 
-        Raises UnsupportedError where a list follows no sizes of the inputs, or a node has no form in the
-        exported operator set; AmbiguityError where exports of more sizes would tell.
+        Raises UnsupportedError where a list follows no sizes of the inputs or of tensors, or a node has no
+        form in the exported operator set; AmbiguityError where exports of more sizes would tell.
         """
         model = for_export(part.model, name)
-        names = {given: self._work.list_of(given, lists) for given, lists in part.lists.items()}
+        names = {given: self._list(given, found) for given, found in part.lists.items()}
         for tensor in model.graph.initializer:
             names[tensor.name] = self._work.constant(tensor.name, numpy_helper.to_array(tensor))
         for node in model.graph.node:
             self._copy(node, names)
         return names[model.graph.output[0].name]
+
+    def _list(self, name: str, found: SizeList) -> str:
+        """Name of a list of sizes; what inputs do not tell is read from a tensor of the model."""
+        read: dict[int, tuple[str, int]] = {}
+        for place, sizes in enumerate(zip(*found.values, strict=True)):
+            axis = found.start + place
+            if len(set(sizes)) > 1 and not self._work.tell(sizes):
+                tensor = self._find(found.tensors, axis, sizes)
+                if tensor is not None:
+                    read[place] = (tensor, axis)
+        return self._work.list_of(name, found.values, read=read)
 
     def _copy(self, node: NodeProto, names: dict[str, str]) -> None:
         """Add a node whose inputs have new names, and names for its results."""

@@ -85,19 +85,17 @@ def constant_size(name: str, sizes: Sequence[int | None]) -> int | None:
 
 
 class SizeNodes:
-    """Nodes and constants that compute sizes, to stand in front of a model's own.
+    """Nodes and constants that compute sizes, from shapes of a model's inputs or of its tensors.
 
-    taken: names of the model's tensors. late: nodes that read tensors of the model, to stand in front of the
-    node that needs them.
+    taken: names of the model's tensors.
     """
 
     def __init__(self, dimensions: Dimensions, taken: Iterable[str]) -> None:
-        self.late: list[onnx.NodeProto] = []
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self._dimensions = dimensions
         self._taken = set(taken)
-        self._made: dict[Size | str, str] = {}
+        self._made: dict[Size | str | tuple[str, int], str] = {}
 
     def list_of(
         self,
@@ -109,8 +107,7 @@ class SizeNodes:
         """Name of a list of sizes, of which `values` has those of each export, and `known` states entries.
 
         None in `values` is a size that does not matter. read: entries that are the size of a tensor of the
-        model at an axis; the list is one of the nodes `late` then. Raises UnsupportedError where no
-        expression fits, AmbiguityError where several do.
+        model at an axis. Raises UnsupportedError where no expression fits, AmbiguityError where several do.
         """
         parts: list[str] = []
         numbers: list[int] = []
@@ -130,12 +127,12 @@ class SizeNodes:
             parts.append(self.constant(name, np.array(numbers, np.int64)))
         if len(parts) == 1:
             return parts[0]
-        return self.emit("Concat", parts, f"{name}__computed", self.late if read else None, axis=0)
+        return self.emit("Concat", parts, f"{name}__computed", axis=0)
 
-    def take_late(self) -> list[onnx.NodeProto]:
-        """The nodes `late`, of which there are none any more."""
-        taken, self.late = self.late, []
-        return taken
+    def tell(self, sizes: Sequence[int]) -> bool:
+        """Whether exactly one expression of the dimensions has these sizes, and by no chance."""
+        fitting = list(self._dimensions.fitting(sizes))
+        return len(fitting) == 1 and self._dimensions.explain(fitting[0])
 
     def _size(self, name: str, sizes: Sequence[int | None]) -> str:
         """Name of a list of one number, computed from dimensions."""
@@ -167,7 +164,10 @@ class SizeNodes:
 
     def _read(self, tensor: str, axis: int) -> str:
         """Name of a list of one number, the size of a tensor of the model."""
-        return self.emit("Shape", [tensor], f"{tensor}__{axis}", self.late, start=axis, end=axis + 1)
+        key = (tensor, axis)
+        if key not in self._made:
+            self._made[key] = self.emit("Shape", [tensor], f"{tensor}__{axis}", start=axis, end=axis + 1)
+        return self._made[key]
 
     def fresh(self, wanted: str) -> str:
         """A name that no tensor has."""
@@ -179,16 +179,8 @@ class SizeNodes:
         self.constants.append(numpy_helper.from_array(np.asarray(data), name))
         return name
 
-    def emit(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        wanted: str,
-        nodes: list[onnx.NodeProto] | None = None,
-        **attributes: Any,
-    ) -> str:
-        """Add a node of one output, to `nodes` (default: those in front); returns the name of its result."""
+    def emit(self, op_type: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
+        """Add a node of one output; returns the name of its result."""
         name = self.fresh(wanted)
-        made = helper.make_node(op_type, list(inputs), [name], name, **attributes)
-        (self.nodes if nodes is None else nodes).append(made)
+        self.nodes.append(helper.make_node(op_type, list(inputs), [name], name, **attributes))
         return name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter.apart import DataApart
 from qglow.exporter.lasting import Parts, Replacements
 from qglow.exporter.proto import checked
-from qglow.exporter.sizes import Dimensions, SizeNodes
+from qglow.exporter.sizes import AmbiguityError, Dimensions, SizeNodes
 from qglow.interchange.nodes import outer_names
 
 ALL = np.iinfo(np.int64).max
@@ -37,13 +38,15 @@ class StructureError(UnsupportedError):
 class SizedModel:
     """The export of a graph for these sizes of its dimensions; shapes: of the graph's values, by name.
 
-    apart: where the data of its large constants are, which all exports of one model share.
+    apart: where the data of its large constants are, which all exports of one model share. integers: tensors
+    of the model that have the integers of values.
     """
 
     sizes: Mapping[str, int]
     model: onnx.ModelProto
     shapes: Mapping[str, Shape]
     apart: DataApart = field(default_factory=DataApart)
+    integers: Mapping[str, str] = field(default_factory=dict)
 
 
 def unify(
@@ -65,25 +68,21 @@ def unify(
     names = [name for node in result.graph.node for name in (*node.input, *node.output)]
     work = SizeNodes(dimensions, [*names, *(tensor.name for tensor in result.graph.initializer)])
     changed = _changed(models)
-    late: dict[int, list[onnx.NodeProto]] = {}
-    for place, node in enumerate(result.graph.node):
+    for node in result.graph.node:
         if node.op_type == "Reshape" and node.input[1] in changed:
             operands = [entry.shapes.get(node.input[0]) for entry in models]
             _reshape(node, changed[node.input[1]], operands, work, dimensions)
-            late[place] = work.take_late()
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
     read = {name for node in result.graph.node for name in outer_names(node)}
-    lasting = Replacements(work, tables, parts)
+    lasting = Replacements(work, tables, parts, partial(_find, models))
     made = {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
     for node in result.graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = made.get(name, name)
         if not made.keys().isdisjoint(outer_names(node)):
             raise UnsupportedError(f"a branch or body of node '{node.name}' reads what depends on shapes")
-    nodes = [*work.nodes]
-    for place, node in enumerate(result.graph.node):
-        nodes += [*late.get(place, ()), node]
+    nodes = _in_order([*work.nodes, *result.graph.node])
     del result.graph.node[:]
     result.graph.node.extend(nodes)
     _name_dimensions(result.graph, models, dimensions)
@@ -91,6 +90,48 @@ def unify(
     read |= {value.name for value in result.graph.output}
     kept = [tensor for tensor in result.graph.initializer if tensor.name in read]
     return checked(result, [*work.constants, *kept])
+
+
+def _find(
+    models: Sequence[SizedModel], tensors: Sequence[str], axis: int, sizes: Sequence[int]
+) -> str | None:
+    """The first of some tensors that has these sizes at an axis, as the exported model calls it."""
+    produced = {name for node in models[0].model.graph.node for name in node.output}
+    for tensor in tensors:
+        shapes = [entry.shapes.get(tensor, ()) for entry in models]
+        if [shape[axis] for shape in shapes if axis < len(shape)] != list(sizes):
+            continue
+        names = (tensor, models[0].integers.get(tensor))
+        found = next((name for name in names if name in produced), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_order(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Nodes in the order given, but for those that others read, which come before these.
+
+    Raises UnsupportedError where nodes read one another.
+    """
+    producers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    order: list[int] = []
+    placed, begun = set[int](), set[int]()
+    for first in range(len(nodes)):
+        waiting = [first]
+        while waiting:
+            place = waiting[-1]
+            read = {producers[name] for name in outer_names(nodes[place]) if name in producers} - placed
+            if place in placed or not read:
+                waiting.pop()
+                if place not in placed:
+                    placed.add(place)
+                    order.append(place)
+            elif place in begun:
+                raise UnsupportedError(f"sizes that node '{nodes[place].name}' reads depend on its result")
+            else:
+                begun.add(place)
+                waiting += sorted(read, reverse=True)
+    return [nodes[place] for place in order]
 
 
 def check_constants(model: onnx.ModelProto, export: SizedModel) -> None:
@@ -155,7 +196,12 @@ def _reshape(
         concluded = (untold or open_axes)[-1]
         target[concluded] = CONCLUDED
         read.pop(concluded, None)
-    node.input[1] = work.list_of(node.input[1], values, target, read)
+    try:
+        node.input[1] = work.list_of(node.input[1], values, target, read)
+    except AmbiguityError:
+        raise
+    except UnsupportedError:
+        return  # what computes all of it may be known
     if COPIED in target:
         kept = [attribute for attribute in node.attribute if attribute.name != "allowzero"]
         del node.attribute[:]

@@ -15,6 +15,7 @@ from qglow.core.model_place import ModelPlace
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Given, Shape
 from qglow.counts import ComputedConstant, Count
+from qglow.graph.graph import Graph
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.half import widen
 from qglow.passes import canonical_pipeline
@@ -204,14 +205,26 @@ def part_arrays(part: ShapePart, shapes: Mapping[str, Shape]) -> dict[str, Array
 
     Raises UnsupportedError where data decide it.
     """
-    graph = part.graph(shapes)
-    canonical_pipeline().run(graph, verify_graph)
-    DequantizeConstants().run(graph, PassLog())
+    graph = _folded(part.graph(shapes))
     found = {name: graph.outputs[place] for name, place in part.places.items()}
     for name, value in found.items():
         if value.data is None:
             raise UnsupportedError(f"'{name}' depends on sizes and on the data of a call")
     return {name: np.asarray(value.data) for name, value in found.items()}
+
+
+def computed_array(graph: Graph) -> Array:
+    """The only output of a graph without inputs."""
+    (output,) = _folded(graph).outputs
+    if output.data is None:
+        raise UnsupportedError(f"'{output.name}' depends on more than sizes")
+    return np.asarray(output.data)
+
+
+def _folded(graph: Graph) -> Graph:
+    canonical_pipeline().run(graph, verify_graph)
+    DequantizeConstants().run(graph, PassLog())
+    return graph
 
 
 @dataclass(frozen=True, eq=False)
