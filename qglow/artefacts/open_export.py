@@ -16,15 +16,19 @@ from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, MemoryLimitError, ModelError, UnsupportedError, UsageError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.memory import release_after
-from qglow.core.types import Array, Dimension, Shape
-from qglow.exporter import FiledModel, export_qdq, filed, quantized_value_names
+from qglow.core.types import Array, Dimension, Quantization, Shape
+from qglow.exporter import FiledModel, export_qdq, filed, quantized_constants, quantized_value_names
 from qglow.exporter.apart import DataApart
 from qglow.exporter.lasting import Parts
+from qglow.exporter.ranged import FORMS, Ranged
 from qglow.exporter.sized_parts import SizedPart, SizeList
 from qglow.exporter.sizes import AmbiguityError
 from qglow.exporter.unify import SizedModel, StructureError, check_constants, unify
-from qglow.graph.graph import Graph
-from qglow.importer import declared_dimensions, import_model, sized_part, stored_arrays
+from qglow.graph.graph import Graph, Value
+from qglow.importer import declared_dimensions, import_model, sized_part, stating_tensors, stored_arrays
+from qglow.numerics.quantize import quantize_by
+from qglow.numerics.schema import choose_parameters
+from qglow.quantization.rewrite import real_name
 from qglow.report.parts import QuantizedParts, source_place
 from qglow.toolchain.shape_constants import computed_array
 
@@ -90,6 +94,7 @@ class _Exports:
     apart: DataApart = field(default_factory=DataApart)
     kept: KeptImports = field(default_factory=KeptImports)
     float_shapes: dict[tuple[int, ...], Mapping[str, Shape]] = field(default_factory=dict)
+    quantized: dict[tuple[str | int, ...], Value] = field(default_factory=dict)
 
     @property
     def own(self) -> SizedModel:
@@ -115,32 +120,61 @@ class _Exports:
     def part(self, every: Sequence[_Sizes], name: str, arrays: Sequence[Array]) -> SizedPart | None:
         """The part of the float model that computes a constant from sizes alone; None where there is none.
 
-        arrays: what the constant is in exports for each of these sizes.
+        arrays: what the constant is in exports for each of these sizes, which may be integers of what the
+        float model has.
+        """
+        known = [self.quantized.get((name, *sizes.values())) for sizes in every]
+        given = [None if value is None else value.type.quantization for value in known]
+        if known[0] is not None and given[0] is not None:
+            name = real_name(known[0].name, given[0])
+        place, values = source_place(self.parts), self.parts.source.values
+        tensors = stating_tensors(place, name, values, self.kept)
+        found = (self._part_of(every, tensor, arrays, given) for tensor in tensors)
+        return next((part for part in found if part is not None), None)
+
+    def _part_of(
+        self,
+        every: Sequence[_Sizes],
+        tensor: str,
+        arrays: Sequence[Array],
+        given: Sequence[Quantization | None],
+    ) -> SizedPart | None:
+        """The part that computes a tensor; None where there is none, or it is not what the exports have.
+
+        given: parameters of `arrays` that are its integers.
         """
         place, values = source_place(self.parts), self.parts.source.values
         try:
-            part = sized_part(place, name, values, self.kept)
+            part = sized_part(place, tensor, values, self.kept)
             if part is None:
                 return None
-            known = [self._float_shapes(sizes) for sizes in every]
+            shapes = [self._float_shapes(sizes) for sizes in every]
             lists = {
-                entry: [read.of(shapes[read.tensor]) for shapes in known]
+                entry: [read.of(found[read.tensor]) for found in shapes]
                 for entry, read in part.shapes.items()
             }
-            for number, array in enumerate(arrays):
-                found = computed_array(part.at({entry: values[number] for entry, values in lists.items()}))
-                if found.dtype != array.dtype or not np.array_equal(found, array):
-                    return None
+            reals = [
+                computed_array(part.at({entry: values[number] for entry, values in lists.items()}))
+                for number in range(len(every))
+            ]
         except (KeyError, UnsupportedError, UsageError):
+            return None
+        form = _form(reals, given)
+        for real, array, quantization in zip(reals, arrays, given, strict=True):
+            found = real if quantization is None else quantize_by(real, quantization)
+            if found.dtype != array.dtype or not np.array_equal(found, array):
+                return None
+        if form is None and any(quantization != given[0] for quantization in given):
             return None
         return SizedPart(
             part.model,
             {
                 entry: SizeList(
-                    lists[entry], (read.tensor, *read.near), read.start % len(known[0][read.tensor])
+                    lists[entry], (read.tensor, *read.near), read.start % len(shapes[0][read.tensor])
                 )
                 for entry, read in part.shapes.items()
             },
+            form or given[0],
         )
 
     def _float_shapes(self, sizes: _Sizes) -> Mapping[str, Shape]:
@@ -163,7 +197,22 @@ class _Exports:
     def _export(self, graph: Graph, sizes: _Sizes) -> SizedModel:
         shapes = {value.name: value.type.shape for value in graph.values()}
         model = export_qdq(graph, None, self.parts.activations(self.activations), self.apart)
+        for name, value in quantized_constants(graph).items():
+            self.quantized[name, *sizes.values()] = Value(value.name, value.type)
         return SizedModel(sizes, model, shapes, self.apart, quantized_value_names(graph))
+
+
+def _form(reals: Sequence[Array], given: Sequence[Quantization | None]) -> Ranged | None:
+    """The form of parameters that ranges of constants have in all exports; None where there is none."""
+    for form in FORMS:
+        chosen = [
+            choose_parameters(float(real.min()), float(real.max()), form.schema, form.element)
+            for real in reals
+            if real.size and real.dtype == np.float32
+        ]
+        if chosen == list(given):
+            return form
+    return None
 
 
 def _line(error: Exception) -> str:
@@ -187,7 +236,7 @@ def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> Fil
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
         further = exports.at(second)
         model = unify([other, further], exports.inputs, tables, parts(other, further))
-        check_constants(model, own)
+        check_constants(model, other, own)
     return filed(exports.apart.restore(model), name)
 
 

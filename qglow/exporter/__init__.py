@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from qglow.exporter.files import FiledModel, filed, serialized
 from qglow.exporter.plain import export_float
-from qglow.exporter.qdq import Activations, activation_type, export_qdq, quantized_value_names
+from qglow.exporter.qdq import (
+    Activations,
+    activation_type,
+    export_qdq,
+    quantized_constants,
+    quantized_value_names,
+)
 
 __all__ = [
     "Activations",
@@ -13,6 +19,7 @@ __all__ = [
     "export_float",
     "export_qdq",
     "filed",
+    "quantized_constants",
     "quantized_value_names",
     "serialized",
 ]

@@ -31,6 +31,11 @@ class Replacements:
         self._parts = parts
         self._nodes = PartNodes(work, find)
 
+    @property
+    def parameters(self) -> Mapping[str, tuple[str, str]]:
+        """Computed scales and zero points, by the constants of integers that have them."""
+        return self._nodes.parameters
+
     def of(self, name: str, arrays: Sequence[Array]) -> str:
         """Name of the tensor that stands for a constant, of which `arrays` has that of each export.
 

@@ -29,6 +29,9 @@ from qglow.graph.ops.shape import Cast, ChannelShuffle, Concat, Identity, Reshap
 from qglow.graph.ops.softmax import LogSoftmax, Softmax
 from qglow.graph.rule_tables import fills
 
+FARTHEST = np.iinfo(np.int64)
+"""Bounds of a Slice that reach beyond both ends of an axis of any size."""
+
 Op = TypeVar("Op", bound=Operator)
 ExportRule = Callable[[Op, Export], None]
 """Writes the ONNX nodes of a node, whose operator is the first argument."""
@@ -132,6 +135,19 @@ def _slice(op: Slice, out: Export) -> None:
     out.emit("Slice", *lists, out.integers("axes", cut), out.integers("steps", steps))
 
 
+def _gather(op: Gather, out: Export) -> None:
+    """Export Gather; one that turns an axis around as the Slice that does so for any size."""
+    x, indices = out.node.inputs
+    assert x is not None and indices is not None
+    extent = x.type.shape[op.axis]
+    if extent < 2 or indices.data is None or not np.array_equal(indices.data, np.arange(extent)[::-1]):
+        out.emit("Gather", axis=op.axis)
+        return
+    bounds = [("starts", FARTHEST.max), ("ends", FARTHEST.min), ("axes", op.axis), ("steps", -1)]
+    lists = [out.integers(name, [value]) for name, value in bounds]
+    out.builder.node("Slice", out.node.name, [out.inputs[0], *lists], out.output)
+
+
 def _expand(op: Expand, out: Export) -> None:
     """Export Expand with size 1 for the axes that keep their size."""
     x = out.node.input_types()[0]
@@ -203,7 +219,7 @@ EXPORTS: dict[type[Operator], ExportRule[Any]] = {
     Concat: lambda op, out: out.emit("Concat", axis=op.axis),
     Conv: _conv,
     Expand: _expand,
-    Gather: lambda op, out: out.emit("Gather", axis=op.axis),
+    Gather: _gather,
     GatherElements: lambda op, out: out.emit("GatherElements", axis=op.axis),
     Gemm: _plain("Gemm"),
     GlobalAveragePool: _plain("GlobalAveragePool"),

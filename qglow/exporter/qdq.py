@@ -85,6 +85,11 @@ def quantized_value_names(graph: Graph) -> dict[str, str]:
     return {value.name: name for value, name in _integer_names(graph).items() if not value.is_constant}
 
 
+def quantized_constants(graph: Graph) -> dict[str, Value]:
+    """Constants of the graph that have parameters, by the names of their integers in the exported model."""
+    return {name: value for value, name in _integer_names(graph).items() if value.is_constant}
+
+
 def _integer_names(graph: Graph, fresh: Callable[[str], str] | None = None) -> dict[Value, str]:
     values = list(graph.values())
     taken = {value.name for value in values}

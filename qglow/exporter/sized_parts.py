@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
+from qglow.core.types import Quantization
 from qglow.exporter.opaque import for_export
+from qglow.exporter.ranged import Ranged, ranged_parameters
 from qglow.exporter.sizes import SizeNodes
 from qglow.interchange.nodes import rename
+from qglow.numerics.quantize import parameters
 
 FindTensor = Callable[[Sequence[str], int, Sequence[int]], str | None]
 """The first of some tensors that has sizes at an axis, one for each export; None where none has."""
@@ -29,21 +32,28 @@ class SizeList:
 
 @dataclass(frozen=True)
 class SizedPart:
-    """A model that computes one tensor from lists of sizes; `lists`: what these are in each export."""
+    """A model that computes one tensor from lists of sizes; `lists`: what these are in each export.
+
+    quantization: of the constant that has the tensor in integers, or how its range decides it; None for the
+    tensor itself.
+    """
 
     model: ModelProto
     lists: Mapping[str, SizeList]
+    quantization: Quantization | Ranged | None = None
 
 
 class PartNodes:
     """Nodes of parts, in front of a model's own; equal ones are there once, as what layers share.
 
     find: gives the tensor of the model that has sizes at an axis, of some that may have them.
+    parameters: computed scales and zero points, by the constants that have them.
     """
 
     def __init__(self, work: SizeNodes, find: FindTensor) -> None:
         self._work = work
         self._find = find
+        self.parameters: dict[str, tuple[str, str]] = {}
         self._made: dict[bytes, list[str]] = {}
 
     def of(self, name: str, part: SizedPart) -> str:
@@ -58,7 +68,24 @@ class PartNodes:
             names[tensor.name] = self._work.constant(tensor.name, numpy_helper.to_array(tensor))
         for node in model.graph.node:
             self._copy(node, names)
-        return names[model.graph.output[0].name]
+        result = names[model.graph.output[0].name]
+        return result if part.quantization is None else self._quantize(name, result, part.quantization)
+
+    def _quantize(self, name: str, real: str, quantization: Quantization | Ranged) -> str:
+        """Name of the integers of a constant, whose reals are computed."""
+        axis = {}
+        if isinstance(quantization, Ranged):
+            operands = ranged_parameters(self._work, name, real, quantization)
+            self.parameters[name] = operands
+        else:
+            scales, zeros = parameters(quantization)
+            stored = (scales, zeros.astype(quantization.element.dtype))
+            operands = (
+                self._work.constant(f"{name}__by", stored[0]),
+                self._work.constant(f"{name}__by", stored[1]),
+            )
+            axis = {} if quantization.axis is None else {"axis": quantization.axis}
+        return self._work.emit("QuantizeLinear", [real, *operands], f"{name}__quantized", **axis)
 
     def _list(self, name: str, found: SizeList) -> str:
         """Name of a list of sizes; what inputs do not tell is read from a tensor of the model."""

@@ -74,9 +74,10 @@ def unify(
             _reshape(node, changed[node.input[1]], operands, work, dimensions)
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
-    read = {name for node in result.graph.node for name in outer_names(node)}
     lasting = Replacements(work, tables, parts, partial(_find, models))
-    made = {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
+    made = _with_computed_parameters(result.graph.node, changed, lasting)
+    read = {name for node in result.graph.node for name in outer_names(node)} - made.keys()
+    made |= {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
     for node in result.graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = made.get(name, name)
@@ -90,6 +91,20 @@ def unify(
     read |= {value.name for value in result.graph.output}
     kept = [tensor for tensor in result.graph.initializer if tensor.name in read]
     return checked(result, [*work.constants, *kept])
+
+
+def _with_computed_parameters(
+    nodes: Sequence[onnx.NodeProto], changed: Mapping[str, Sequence[Array]], lasting: Replacements
+) -> dict[str, str]:
+    """Replacements of integers whose scale follows shapes, which nodes that dequantize them then read."""
+    made: dict[str, str] = {}
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and {*node.input[:2]} <= changed.keys():
+            name = node.input[0]
+            made[name] = made.get(name) or lasting.of(name, changed[name])
+            if name in lasting.parameters:
+                node.input[1:3] = lasting.parameters[name]
+    return made
 
 
 def _find(
@@ -134,11 +149,16 @@ def _in_order(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [nodes[place] for place in order]
 
 
-def check_constants(model: onnx.ModelProto, export: SizedModel) -> None:
-    """Raise UnsupportedError for constants other than lists of sizes that an export has otherwise."""
+def check_constants(model: onnx.ModelProto, unified: SizedModel, export: SizedModel) -> None:
+    """Raise UnsupportedError for constants other than lists of sizes that an export has otherwise.
+
+    unified: one of the exports that the model was made of; what it does not have, nodes compute with.
+    """
     known = {tensor.name: tensor for tensor in export.model.graph.initializer}
+    own = {tensor.name for tensor in unified.model.graph.initializer}
     for tensor in model.graph.initializer:
-        if tensor.data_type != onnx.TensorProto.INT64 and known.get(tensor.name) != tensor:
+        compared = tensor.name in own and tensor.data_type != onnx.TensorProto.INT64
+        if compared and known.get(tensor.name) != tensor:
             raise UnsupportedError(f"constant '{tensor.name}' depends on shapes")
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from qglow.importer.cutting import part_of_file
 from qglow.importer.model import ImportedModel, import_model
-from qglow.importer.shape_constants import ComputedTensor, ReadShape, ShapePart, missing_tensors, sized_part
+from qglow.importer.shape_constants import (
+    ComputedTensor,
+    ReadShape,
+    ShapePart,
+    missing_tensors,
+    sized_part,
+    stating_tensors,
+)
 from qglow.importer.stored import declared_dimensions, stored_arrays
 from qglow.importer.tensors import read_tensor
 
@@ -20,4 +27,5 @@ __all__ = [
     "stored_arrays",
     "missing_tensors",
     "sized_part",
+    "stating_tensors",
 ]

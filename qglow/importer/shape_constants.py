@@ -20,6 +20,7 @@ from qglow.importer.branches import with_values_bound
 from qglow.importer.cutting import part_of, tensor_names
 from qglow.importer.loading import ModelFile, load
 from qglow.importer.model import import_file, import_model
+from qglow.importer.naming import shown_name
 from qglow.importer.operands import tensor_of
 from qglow.importer.tensors import BORDER, HALVES, to_array
 from qglow.interchange.nodes import outer_names
@@ -103,6 +104,19 @@ def sized_part(
     if kind in HALVES:
         _widen(part)
     return ComputedTensor(part, shapes) if kind in HALVES or kind not in BORDER else None
+
+
+def stating_tensors(
+    place: ModelPlace, name: str, values: Mapping[str, Given] | None = None, kept: KeptImports | None = None
+) -> list[str]:
+    """Tensors of a file that may be a list of sizes: that of this name, or what its node reads.
+
+    A list that an exported node reads is called NODE__WHAT, as ends of a Slice. values, kept: as above.
+    """
+    model = with_values_bound(load(place, kept), values or {})
+    label = name.rpartition("__")[0]
+    nodes = [node for index, node in enumerate(model.nodes) if label and shown_name(index, node) == label]
+    return [name, *(read for node in nodes for read in node.input[1:] if read)]
 
 
 def _with_data(model: ModelFile) -> set[str]:

@@ -104,3 +104,8 @@ class _Rewriter:
 
 def _integer_name(name: str, quantization: Quantization) -> str:
     return f"{name}_int16" if quantization.is_wide else f"{name}_int8"
+
+
+def real_name(name: str, quantization: Quantization) -> str:
+    """Name of the value that an integer constant of this name has the elements of."""
+    return name.rpartition(_integer_name("", quantization))[0]
