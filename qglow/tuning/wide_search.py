@@ -52,7 +52,7 @@ class WideSearch:
         """Widen what costs the outputs most, until the worst is at `goal_db` or nothing more is won.
 
         Nodes inside of regions come first: errors there go through all rounds. Light nodes of convolutional
-        parts beside attention come last: they lose a little each.
+        networks, and of such parts beside attention, come last: they lose a little each.
         """
         self._grow(RoundedInside(self.best).mixes(), self.mixed, goal_db)
         if self.best.sqnr_db >= goal_db:
@@ -62,10 +62,10 @@ class WideSearch:
             self._grow(wide_mixes(before, self._share), self.mixed, goal_db)
             if self.best is before or self.best.sqnr_db >= goal_db:
                 break
-        if self.best.sqnr_db < goal_db:
+        if self.best.sqnr_db < goal_db and (self._has_attention or not self._is_broken):
             self._missed.clear()
             light = [Mix.joined((self.mixed, mix)) for mix in light_mixes(self.best)]
-            self._tried(light, (LONGEST, LONGEST_LIGHT))
+            self._tried(light, (LONGEST, LONGEST_LIGHT) if self._has_attention else None)
         if self._is_broken and self.best.sqnr_db < GOOD_DB:
             # No few values are at fault: more and more of them, until the result can be used.
             self._grow(((mix,) for mix in widest_mixes(self.best)), self.mixed, GOOD_DB)
@@ -77,6 +77,10 @@ class WideSearch:
                 break
             if self.best.sqnr_db >= goal_db:
                 break
+
+    @property
+    def _has_attention(self) -> bool:
+        return any(choice.in_attention for choice in self._plain.choices.nodes.values())
 
     @property
     def _is_broken(self) -> bool:

@@ -60,11 +60,9 @@ def widest_mixes(stage: Stage) -> list[Mix]:
 def light_mixes(stage: Stage) -> tuple[Mix, ...]:
     """Return mixes with light int8 nodes beyond attention regions in float: all, and those that are no table.
 
-    Without such a region there is none. What only moves the inputs of products rounds nothing, and stays.
+    What only moves the inputs of products rounds nothing, and stays.
     """
     choices, graph = stage.choices, stage.result.graph
-    if not any(choice.in_attention for choice in choices.nodes.values()):
-        return ()
     moving, light = set[Node](), list[Node]()
     for node in reversed(graph.nodes):
         beyond = node.name in choices.nodes and not choices.of_node(node).in_attention

@@ -64,6 +64,7 @@ def test_a_model_that_is_good_but_not_fine_gets_wide_nodes_for_little_time(
     monkeypatch.setattr("qglow.tuning.wide_search.LONGEST_GOOD", longest_good)
     monkeypatch.setattr("qglow.tuning.wide_search.LONGEST", longest)
     monkeypatch.setattr("qglow.tuning.wide_search.STEEP_DB", steep)
+    monkeypatch.setattr("qglow.tuning.wide_search.light_mixes", lambda stage: ())
     found = repaired(Recipe(), quantizer, kept)
     assert any("float" in repair.what or "int16" in repair.what for repair in found.repairs) is expected
 
@@ -127,9 +128,41 @@ def test_light_nodes_beside_attention_are_tried_in_float_with_and_without_tables
     assert not (every.int16 or sums.int16)
 
 
-def test_without_attention_no_light_nodes_are_tried() -> None:
+def test_where_nothing_is_light_there_are_no_such_mixes() -> None:
     stage = Stage(Recipe(), made(common_mode(), offsets(2)), FloatRuns(0, (), ()))
     assert light_mixes(stage) == ()
+
+
+@pytest.mark.parametrize(("good", "longest", "expected"), [(100.0, 0.0, True), (0.0, 0.0, False)])
+def test_light_nodes_without_attention_become_float_for_the_time_of_other_nodes(
+    good: float, longest: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = offsets(8)
+    quantizer = made(hidden_common_mode(4, 30.0), kept)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(), quantizer, runs)
+    assert plain.sqnr_db > GOOD_DB
+    monkeypatch.setattr("qglow.tuning.wide_search.wide_mixes", lambda stage, share: [])
+    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST_GOOD", good)
+    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST", good)
+    monkeypatch.setattr("qglow.tuning.wide_search.LONGEST_LIGHT", longest)
+    search = WideSearch(plain, lambda recipe: Stage(recipe, quantizer, runs))
+    search.run(60.0)
+    assert bool(search.mixed.keep_float) is expected
+
+
+def test_light_nodes_of_a_broken_model_without_attention_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is too long for it, so all of them would become float before a few are tried in int16."""
+    kept = offsets(8)
+    quantizer = made(hidden_common_mode(4, 3000.0), kept)
+    runs = float_runs(quantizer.graph, kept, quantizer.options)
+    plain = Stage(Recipe(), quantizer, runs)
+    assert plain.sqnr_db < BROKEN_DB
+    monkeypatch.setattr("qglow.tuning.wide_search.wide_mixes", lambda stage, share: [])
+    monkeypatch.setattr("qglow.tuning.wide_search.widest_mixes", lambda stage: [])
+    search = WideSearch(plain, lambda recipe: Stage(recipe, quantizer, runs))
+    search.run(60.0)
+    assert not search.mixed
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(100.0, True), (0.0, False)])
