@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -192,14 +193,8 @@ def compare_outputs(
     )
     runners = _runners(parts, reference, options, program)
     if shapes is not None:
-        opens = shapes
-        each = EachShape(
-            parts,
-            shapes,
-            lambda own: _runners(own, reference, options),
-            runners,
-            lambda bounds: _runners_up_to(bounds, opens, parts, reference, options),
-        )
+        wide = partial(_runners_up_to, shapes, parts, reference, options)
+        each = EachShape(parts, shapes, lambda own: _runners(own, reference, options), runners, wide)
         runners = {name: each.runner(name) for name in runners}
     return compare(
         runners.pop(INT8),
@@ -228,11 +223,11 @@ def _runners(
 
 
 def _runners_up_to(
-    bounds: Mapping[str, int],
     shapes: OpenShapes,
     parts: QuantizedParts,
     reference: OnnxruntimeModel,
     options: CompileOptions,
+    bounds: Mapping[str, int],
 ) -> dict[str, Runner]:
     """The same for all sizes up to bounds. Raises UnsupportedError where nothing takes all sizes."""
     if parts.int8.tail is not None:
