@@ -27,7 +27,7 @@ from qglow.toolchain.samples import Data
 from qglow.tuning.effort import FAST, with_effort
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.reconstruction import WITHOUT_SAMPLES, reconstruct
-from qglow.tuning.repair import Repaired, repaired
+from qglow.tuning.repair import Repaired, repaired, repaired_rows
 from qglow.tuning.self_check import FloatRuns, check_model
 from qglow.tuning.without_range import without_range
 
@@ -180,6 +180,9 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
         result = quantizer(chosen)
         late = f"effort {options.effort} was interrupted: weights are rounded to nearest"
         return _Made(chosen, replace(result, report=result.report.warned(late)))
+    if options.repair and options.effort != FAST:
+        found = repaired_rows(chosen, recipe, replace(quantizer, graph=profiled), profile.kept)
+        chosen, known = found.recipe, Repaired(found.recipe)
     result = known.result if known.result is not None and chosen is found.recipe else quantizer(chosen)
     result = _reconstructed(result, chosen, options, interruption)
     same = known.result is not None and result.graph is known.result.graph

@@ -31,6 +31,7 @@ from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
+from qglow.tuning.row_search import with_rows
 from qglow.tuning.self_check import FloatRuns
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import LIKELY_DB, Stage
@@ -111,6 +112,8 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
             stage = search.with_singles(stage)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge else FINE_DB):
         stage = search.without_harm(stage)
+    if stage.sqnr_db < AMPLE_DB:
+        stage = search.with_rows(stage, recipe)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)
     stage = search.with_no_worse_word(search.settled(stage))
@@ -120,6 +123,22 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
         remembered.keep(decision)
     recipe = _stated(stage.recipe, quantizer)
     return Repaired(recipe, repairs, stage.result, runs, stage.program_if_made)
+
+
+def repaired_rows(chosen: Recipe, recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Repaired:
+    """Let linear layers measure their rows where that is better than what an effort chose.
+
+    chosen: the recipe with that. recipe: the one before, whose rules stay.
+    """
+    if not kept:
+        return Repaired(chosen)
+    quantizer = replace(quantizer, graph=without_ranking(quantizer.graph))
+    stage = Stage.first(chosen, quantizer, affordable(quantizer, kept))
+    if stage.sqnr_db >= AMPLE_DB:
+        return Repaired(chosen)
+    search = _Search(quantizer, stage.runs)
+    stage = search.with_rows(stage, recipe)
+    return Repaired(stage.recipe, tuple(search.repairs))
 
 
 @dataclass(frozen=True)
@@ -247,6 +266,11 @@ class _Search:
                 stage = self._told(what, stage, changed, nodes)
         return stage
 
+    def with_rows(self, stage: Stage, recipe: Recipe) -> Stage:
+        """The stage where linear layers measure their rows, if that is better; see `row_search`."""
+        found = with_rows(stage, recipe, self._quantizer, lambda changed: self.stage(changed, (stage,)))
+        return stage if found is None else self._kept(found[1], stage, found[0])
+
     def with_wide_nodes(self, stage: Stage) -> Stage:
         """The stage with as few nodes in int16 or float as make it good; without such, with the best few."""
         search = WideSearch(stage, lambda recipe: self.stage(recipe, (stage,)))
@@ -287,7 +311,10 @@ class _Search:
         return before
 
     def _told(self, what: str, before: Stage, after: Stage, values: tuple[str, ...] = ()) -> Stage:
-        self.repairs.append(Repair(what, before.level, after.level, values))
+        return self._kept(Repair(what, before.level, after.level, values), before, after)
+
+    def _kept(self, repair: Repair, before: Stage, after: Stage) -> Stage:
+        self.repairs.append(repair)
         self._before.append(before)
         return after
 

@@ -49,6 +49,8 @@ _ELEMENT = 40.0
 _STEP = 2.5e5
 """Cost of a node beside its arithmetic, in multiplications: 25 microseconds, which is most of what small
 nodes take, so that budgets are not overrun in graphs of a thousand of them."""
+_CALL = 3000.0
+"""Cycles of a call beside the kernels: `qglow bench` has 0.9 microseconds for a program of 170 cycles."""
 
 
 class Stage:
@@ -179,8 +181,11 @@ class Stage:
 
     @cached_property
     def cycles(self) -> float:
-        """Estimated time of a run of the int8 graph, in cycles of one processor that is always the same."""
-        return math.fsum(node_cycles(self.result.graph, machine_for_estimates()).values())
+        """Estimated time of a run of the int8 graph, in cycles of one processor that is always the same.
+
+        With the call, which is most of it where a network is very small.
+        """
+        return _CALL + math.fsum(node_cycles(self.result.graph, machine_for_estimates()).values())
 
     @cached_property
     def costliest(self) -> dict[Group, float]:

@@ -11,6 +11,7 @@ from qglow.report.verdict import BROKEN_DB, GOOD_DB
 from qglow.tuning.body_search import RoundedInside
 from qglow.tuning.costs import multiply_adds, named_multiply_adds
 from qglow.tuning.mix import Mix, mix_rules
+from qglow.tuning.sensitivity import decibels
 from qglow.tuning.stage import LIKELY_DB, Stage
 from qglow.tuning.wide_bound import most_level
 from qglow.tuning.widening import light_mixes, wide_mixes, widest_mixes
@@ -151,9 +152,22 @@ class WideSearch:
         """Cycles that a run may take for so many more dB than were reached already."""
         if self._is_broken:
             return math.inf
-        steep = self.best.sqnr_db < GOOD_DB or won_db >= STEEP_DB
-        good, other = longest
-        return (other if steep else good) * self._plain.cycles
+        return _factor(self.best.sqnr_db, won_db, longest) * self._plain.cycles
+
+
+def _factor(sqnr_db: float, won_db: float, longest: tuple[float, float]) -> float:
+    """Largest time of a run, relative to the one before, for so many dB more than a model has.
+
+    longest: for one that is good, and for one that is not or wins much.
+    """
+    good, other = longest
+    return other if sqnr_db < GOOD_DB or won_db >= STEEP_DB else good
+
+
+def most_cycles(stage: Stage, won_db: float) -> float:
+    """Estimated cycles that a run may take for so many dB more than the program of a stage has."""
+    level = decibels(stage.measured.plain.worst)
+    return _factor(level, won_db, (LONGEST_GOOD, LONGEST)) * stage.cycles
 
 
 def affords_wide(stage: Stage) -> bool:

@@ -10,22 +10,28 @@ hundred elements is well below that of the next few thousand.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Value
 from qglow.graph.rewriting import operand
 from qglow.profiling.histogram import ValueProfile
-from qglow.quantization.choices import Choice, Choices
-from qglow.quantization.dynamic import unfit_for_rows
+from qglow.quantization.choices import Choices
 from qglow.quantization.report import Repair
-from qglow.recipe.choices import FIXED, Calibration
-from qglow.recipe.rules import DYNAMIC, Match, Rule
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
+from qglow.tuning.row_rules import (
+    allows_rows,
+    count_rows,
+    fits_rows,
+    is_even,
+    names_pattern,
+    read_rows,
+    rules_for_rows,
+    undecided_products,
+)
 
-MOST_UNEVEN = 2.0
-"""Largest ratio of the two ends of a range. Rows are symmetric, which costs results of activations a bit."""
 FEWEST = 1024
 """Elements of a value with a range from which on it is what was seen."""
 FARTHER = 1.35
@@ -40,28 +46,17 @@ def without_range(
     Rules of the recipe, and a calibration, weight scales or arithmetic that it states, stay in force. Light
     nodes whose results products that measure their rows alone read are float.
     """
-    if recipe.per_tensor or recipe.requantization == FIXED or not recipe.calibration.is_default:
+    if not allows_rows(recipe):
         return recipe, ()
     choices = Choices.of(graph, recipe)
     if not any(choice.in_attention for choice in choices.nodes.values()):
         return recipe, ()
-    products = [
-        node
-        for node in graph.nodes
-        if node.operator.accumulate is not None and _is_undecided(choices.of_node(node))
-    ]
-    even = {
-        node: None
-        for node in products
-        if _is_even(operand(node), statistics) and unfit_for_rows(node) is None
-    }
-    light = _only_read_by(even, graph, choices)
-    rules, repairs = [], []
+    products = undecided_products(graph, choices)
+    fitting = (node for node in products if is_even(operand(node), statistics) and fits_rows(node))
+    even = dict.fromkeys(fitting)
+    rules, repairs = rules_for_rows(even, graph, choices), list[Repair]()
     if even:
-        rules.append(_rule([node.name for node in even], dtype=DYNAMIC))
-        repairs.append(_repair(_count(even), map(operand, even)))
-    if light:
-        rules.append(_rule([node.name for node in light], dtype="float"))
+        repairs.append(Repair(count_rows(len(even)), None, None, read_rows(even)))
     few = dict.fromkeys(operand(node) for node in products if node not in even)
     few_seen = [value for value in few if _saw_few(value, statistics)]
     farther = [
@@ -71,29 +66,15 @@ def without_range(
     ]
     if farther:
         chosen = Calibration("minmax", stated=True, factor=FARTHER)
-        rules.append(_rule([value.name for value in farther], calibration=chosen))
+        rules.append(Rule(Match(name=names_pattern(farther)), calibration=chosen))
         what = f"ranges {FARTHER:g} times as far as what was seen: too few elements were seen for a range"
-        repairs.append(_repair(what, farther))
+        repairs.append(Repair(what, None, None, tuple(value.name for value in farther)))
     return replace(recipe, rules=(*rules, *recipe.rules)), tuple(repairs)
-
-
-def _is_undecided(choice: Choice) -> bool:
-    """Whether a node is int8 and no rule says so."""
-    return not (choice.rules or choice.kept_float or choice.policy or choice.wide)
 
 
 def _saw_few(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
     seen = statistics.get(value.name)
     return seen is not None and 0 < seen.total < FEWEST
-
-
-def _is_even(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
-    """Whether a value reaches about equally far in both directions."""
-    seen = statistics.get(value.name)
-    if seen is None or not seen.total:
-        return False
-    ends = sorted((-seen.low, seen.high))
-    return ends[1] <= MOST_UNEVEN * ends[0]
 
 
 def _moved_from(value: Value) -> list[Value]:
@@ -102,29 +83,3 @@ def _moved_from(value: Value) -> list[Value]:
     while chain[-1].producer is not None and chain[-1].producer.operator.kept_operand is not None:
         chain.append(operand(chain[-1].producer, chain[-1].producer.operator.kept_operand))
     return chain
-
-
-def _only_read_by(products: Mapping[Node, None], graph: Graph, choices: Choices) -> list[Node]:
-    """Return the light nodes that these products alone read: integers of theirs would be measured again."""
-    found: list[Node] = []
-    for node in reversed(graph.nodes):
-        users = [user for value in node.outputs for user in value.users()]
-        if not users or any(user not in products and user not in found for user in users):
-            continue
-        inner = not any(graph.is_output(value) for value in node.outputs)
-        if inner and node.operator.is_light and _is_undecided(choices.of_node(node)):
-            found.append(node)
-    return found
-
-
-def _rule(names: Iterable[str], dtype: str | None = None, calibration: Calibration | None = None) -> Rule:
-    return Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype, calibration=calibration)
-
-
-def _count(nodes: Mapping[Node, None]) -> str:
-    one = "one product measures its rows while the model runs"
-    return f"{len(nodes)} products measure their rows while the model runs" if len(nodes) > 1 else one
-
-
-def _repair(what: str, values: Iterable[Value]) -> Repair:
-    return Repair(what, None, None, tuple(dict.fromkeys(value.name for value in values)))

@@ -1,0 +1,173 @@
+"""Linear layers beyond attention measure their rows where that is better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qglow.core.types import float_type
+from qglow.graph.builder import GraphBuilder
+from qglow.graph.graph import Graph, Value
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.pool import GlobalAveragePool
+from qglow.graph.ops.shape import Reshape
+from qglow.graph.rewriting import operand
+from qglow.profiling.samples import Sample
+from qglow.recipe.choices import FIXED, Calibration
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
+from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.repair import repaired, repaired_rows
+from qglow.tuning.row_search import with_rows
+from qglow.tuning.stage import Stage
+from tests.unit.quantization.attention_networks import bert
+from tests.unit.tuning.repair_networks import level, made
+from tests.unit.tuning.test_without_range import texts
+
+WIDTH = 32
+HALF = WIDTH // 2
+QUIET = 0.01
+ONE = "one product measures its rows while the model runs"
+ALL = "3 products measure their rows while the model runs"
+
+
+def layer(b: GraphBuilder, x: Value, name: str, seed: int, lo: float = -np.inf, quiet: float = 1.0) -> Value:
+    """A linear layer whose second half makes up for inputs that are so quiet."""
+    w = np.random.default_rng(seed).normal(size=(x.type.shape[1], WIDTH)) / np.sqrt(WIDTH)
+    if quiet != 1.0:
+        w[HALF:, HALF:] /= quiet
+        w[HALF:, :HALF] = w[:HALF, HALF:] = 0.0
+    none = b.constant(f"{name}.b", np.zeros(WIDTH, np.float32))
+    return b.node(Gemm(lo=lo), x, b.constant(f"{name}.w", w.astype(np.float32)), none, name=name)
+
+
+def perceptron() -> Graph:
+    """Layers whose results are alike for loud and for quiet samples."""
+    b = GraphBuilder("perceptron")
+    h = layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0, quiet=QUIET)
+    return b.finish(layer(b, layer(b, h, "second", 2, lo=0.0), "y", 3))
+
+
+def sounds(count: int, seed: int, quiet: float = QUIET) -> list[Sample]:
+    """Samples with a loud first half, or with a second half that is so quiet."""
+    drawn = np.random.default_rng(seed).normal(size=(count, WIDTH)).astype(np.float32)
+    drawn[::2, HALF:] = 0.0
+    drawn[1::2, :HALF] = 0.0
+    drawn[1::2] *= quiet
+    return [Sample(f"sound {i}", {"x": each}) for i, each in enumerate(drawn)]
+
+
+def measured(quantizer: Quantizer, recipe: Recipe) -> set[str]:
+    """The values whose rows are measured."""
+    report = quantizer(recipe).report
+    names = {node.name for node in report.quantized if node.dynamic}
+    return {operand(node).name for node in quantizer.graph.nodes if node.name in names}
+
+
+def test_layers_of_loud_and_quiet_samples_measure_their_rows() -> None:
+    kept, fresh = sounds(16, 5), sounds(40, 77)
+    quantizer = made(perceptron(), kept)
+    found = repaired(Recipe(), quantizer, kept)
+    assert ONE in [repair.what for repair in found.repairs]
+    assert measured(quantizer, found.recipe) == {"x"}
+    assert level(quantizer, found.recipe, fresh) > level(quantizer, Recipe(), fresh) + 10.0
+
+
+def test_the_gain_is_that_of_the_programs() -> None:
+    kept = sounds(16, 5)
+    quantizer = made(perceptron(), kept)
+    (repair,) = [each for each in repaired(Recipe(), quantizer, kept).repairs if each.what == ONE]
+    plain = Stage.first(Recipe(), quantizer, kept)
+    result = with_rows(plain, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, plain.runs))
+    assert result is not None
+    after, alone = result
+    assert alone.before_db == plain.measured.level and alone.after_db == after.measured.level
+    assert repair.after_db == pytest.approx(alone.after_db, abs=1.0)
+
+
+def test_rows_that_win_nothing_are_not_measured() -> None:
+    b = GraphBuilder("even")
+    graph = b.finish(layer(b, layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0), "y", 3))
+    kept = sounds(16, 5, quiet=1.0)
+    quantizer = made(graph, kept)
+    stage = Stage.first(Recipe(), quantizer, kept)
+    assert with_rows(stage, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, stage.runs)) is None
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(scheme="cnn"),
+        Recipe(per_tensor=True),
+        Recipe(requantization=FIXED),
+        Recipe(calibration=Calibration("minmax", stated=True)),
+        Recipe(assert_all_quantized=True),
+        Recipe(rules=(Rule(Match(operator="Gemm"), dtype="int8"),)),
+    ],
+)
+def test_what_a_recipe_states_stays(recipe: Recipe) -> None:
+    kept = sounds(16, 5)
+    quantizer = made(perceptron(), kept)
+    assert not measured(quantizer, repaired(recipe, quantizer, kept).recipe)
+
+
+def test_all_layers_measure_their_rows_where_that_is_better_than_those_of_even_inputs() -> None:
+    kept = [replace(each, inputs={"x": np.abs(each.inputs["x"])}) for each in sounds(16, 5)]
+    quantizer = made(perceptron(), kept)
+    assert ALL in [each.what for each in repaired(Recipe(), quantizer, kept).repairs]
+    recipe = Recipe(rules=(Rule(Match(name="second"), dtype="int8"),))
+    assert measured(quantizer, repaired(recipe, quantizer, kept).recipe) == {"x", "second"}
+
+
+def classifier() -> Graph:
+    """Convolutions that lose much, and a head that loses little."""
+    b = GraphBuilder("classifier")
+    x = b.input("x", float_type(1, 3, 6, 6))
+    random = np.random.default_rng(4)
+    for number, channels in enumerate((3, 16, 16)):
+        w = random.normal(size=(16, channels, 3, 3)) / np.sqrt(9 * channels)
+        spread = np.exp(random.uniform(-4.0, 4.0, (16, 1, 1, 1)))
+        none = b.constant(f"b{number}", np.zeros(16, np.float32))
+        weights = b.constant(f"w{number}", (w * spread).astype(np.float32))
+        x = b.node(Conv(pads=(1, 1, 1, 1)), x, weights, none, name=f"conv{number}")
+    pooled = b.node(Reshape((1, 16)), b.node(GlobalAveragePool(), x), name="flat")
+    return b.finish(layer(b, pooled, "y", 6))
+
+
+def test_a_head_that_is_not_at_fault_is_not_tried() -> None:
+    """Nothing is quantized and compiled again for it: one rehearsal tells that it can win nothing."""
+    random = np.random.default_rng(8)
+    drawn = [Sample(f"{i}", {"x": random.normal(size=(3, 6, 6)).astype(np.float32)}) for i in range(16)]
+    quantizer = made(classifier(), drawn)
+    stage, tried = Stage.first(Recipe(), quantizer, drawn), list[Recipe]()
+
+    def counted(recipe: Recipe) -> Stage:
+        tried.append(recipe)
+        return Stage(recipe, quantizer, stage.runs)
+
+    assert stage.sqnr_db < 45.0
+    assert with_rows(stage, Recipe(), quantizer, counted) is None and not tried
+
+
+def test_attention_decides_without_a_search() -> None:
+    kept = texts(8)
+    quantizer = made(bert(), kept)
+    stage = Stage.first(Recipe(), quantizer, kept)
+    assert with_rows(stage, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, stage.runs)) is None
+
+
+def test_an_effort_is_no_worse_than_the_default() -> None:
+    """Layers measure their rows behind what an effort chose, whose rules about them stay in force."""
+    kept = sounds(16, 5)
+    quantizer = made(perceptron(), kept)
+    chosen = Recipe(calibration=Calibration("minmax", stated=True), rounding="gptq")
+    chosen = replace(chosen, rules=(Rule(Match(name="first|second"), calibration=Calibration("mse")),))
+    found = repaired_rows(chosen, Recipe(), quantizer, kept)
+    assert [repair.what for repair in found.repairs] == [ONE]
+    assert found.recipe.rules[-1:] == chosen.rules and found.recipe.rounding == "gptq"
+    assert repaired_rows(chosen, Recipe(), quantizer, []).recipe == chosen
+    stated = Recipe(calibration=Calibration("minmax", stated=True))
+    assert repaired_rows(chosen, stated, quantizer, kept).recipe == chosen
