@@ -60,7 +60,7 @@ from scripts.benchmarks.frame import (
     announce,
     read_rows,
 )
-from scripts.benchmarks.models.evaluated import EvaluatedModel
+from scripts.benchmarks.models.evaluated import EvaluatedModel, check_names
 from scripts.benchmarks.models.opened import found_names, has_drawn_inputs, opened_models
 from scripts.benchmarks.models.wild import WILD
 from scripts.benchmarks.rivals.cache import RivalCache, add_cache_options, all_tools, title_of
@@ -197,21 +197,22 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     known = _known(options)
     rows: dict[str, Row] = dict(known)
     refused, broken = [], []
-    for model in _limited(options):
-        announce(model.name)
-        if options.resume and model.name in known:
+    check_names(_names(options), found_names())
+    for name in _names(options):
+        announce(name)
+        if options.resume and name in known:
             continue
         try:
-            row = measure(model, options, known.get(model.name))
+            [row] = [measure(model, options, known.get(name)) for model in _limited(name, options)]
         except QglowError as error:
-            refused.append(f"{model.name}: {' '.join(str(error).split())[:150]}")
+            refused.append(f"{name}: {' '.join(str(error).split())[:150]}")
             print(f"  refused: {refused[-1]}", file=sys.stderr, flush=True)
             continue
         except Exception as error:  # a model that breaks qglow is a finding, not the end of the others
-            broken.append(f"{model.name}: {type(error).__name__}: {error}")
+            broken.append(f"{name}: {type(error).__name__}: {error}")
             print(f"  broken: {broken[-1]}", file=sys.stderr, flush=True)
             continue
-        rows[model.name] = row
+        rows[name] = row
         print(f"  {' | '.join(row.cells()[2:])}{_costs(row)}", file=sys.stderr, flush=True)
         if options.json is not None:
             write_atomically(options.json, to_json(rows.values()))
@@ -232,9 +233,9 @@ def _known(options: argparse.Namespace) -> dict[str, Row]:
     return read_rows(options.json, row_of) if options.json.exists() or options.again else {}
 
 
-def _limited(options: argparse.Namespace) -> Iterator[EvaluatedModel]:
-    """The models, with at most as many samples of calibration as the options say."""
-    for model in opened_models(_names(options), found_names(), DRAWN):
+def _limited(name: str, options: argparse.Namespace) -> Iterator[EvaluatedModel]:
+    """The model, with at most as many samples of calibration as the options say."""
+    for model in opened_models([name], found_names(), DRAWN):
         split = model.calibration
         if model.root == WILD:  # all of the few samples, of which a batch may need many
             yield model
