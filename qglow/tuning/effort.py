@@ -77,6 +77,20 @@ def rules_for(choices: Sequence[RangeChoice], calibration: Calibration) -> tuple
     )
 
 
+def check_effort(effort: str, has_samples: bool) -> None:
+    """Raise UsageError for an unknown effort, and for one that looks at samples where there are none."""
+    try:
+        one_of(effort, (FAST, *EFFORTS), "effort")
+    except ValueError as error:
+        raise UsageError(str(error), field="effort") from error
+    if effort != FAST and not has_samples:
+        raise UsageError(
+            f"effort {effort} looks at the calibration samples: give them with `calibration_data`, "
+            f"or choose `effort={FAST}`",
+            field="effort",
+        )
+
+
 def with_effort(
     recipe: Recipe,
     effort: str,
@@ -93,19 +107,10 @@ def with_effort(
     interruption: where it takes place, the recipe has what was chosen until then, and rounds to nearest.
     Raises UsageError for an unknown effort and where there are no samples.
     """
-    try:
-        one_of(effort, (FAST, *EFFORTS), "effort")
-    except ValueError as error:
-        raise UsageError(str(error), field="effort") from error
-    if effort == FAST:
-        return recipe
     calibration = quantizer.calibration
-    if calibration is None:
-        raise UsageError(
-            f"effort {effort} looks at the calibration samples: give them with `calibration_data`, "
-            f"or choose `effort={FAST}`",
-            field="effort",
-        )
+    check_effort(effort, calibration is not None)
+    if effort == FAST or calibration is None:
+        return recipe
     chosen = EFFORTS[effort]
     interruption, found = interruption or Interruption(), recipe
     with interruption.during("choosing calibrations"):

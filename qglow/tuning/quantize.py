@@ -24,10 +24,10 @@ from qglow.toolchain import CompileOptions
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.samples import Data
-from qglow.tuning.effort import FAST, with_effort
+from qglow.tuning.effort import FAST, check_effort, with_effort
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.reconstruction import WITHOUT_SAMPLES, reconstruct
-from qglow.tuning.repair import Repaired, repaired, repaired_rows
+from qglow.tuning.repair import Repaired, repaired
 from qglow.tuning.self_check import FloatRuns, check_model
 from qglow.tuning.without_range import without_range
 
@@ -36,8 +36,8 @@ from qglow.tuning.without_range import without_range
 class QuantizeOptions:
     """Options of a quantization besides the recipe.
 
-    effort: "fast", or the name of one of `tuning.effort.EFFORTS`. repair: whether, with the effort "fast",
-    calibrations are chosen by the samples that the profile keeps, and with any effort what the profile saw
+    effort: "fast", or the name of one of `tuning.effort.EFFORTS`, which begins with what repair makes.
+    repair: whether calibrations are chosen by the samples that the profile keeps, and what the profile saw
     too little of does without ranges. check: whether to give a verdict.
     calibration: the samples of the profile, for steps that need them again. rounding_state: a file that
     keeps the layers whose weights are rounded already. code: options for programs that run over the
@@ -169,22 +169,21 @@ def _calibrated(model: LoadedModel, profile: Profile, recipe: Recipe, options: Q
     few: tuple[Repair, ...] = ()
     if options.repair:
         recipe, few = without_range(recipe, profiled, statistics)
+    check_effort(options.effort, options.calibration is not None)
     found = Repaired(recipe)
-    if options.repair and options.effort == FAST:
+    if options.repair:
         # In the profiled batch, so that what is chosen does not depend on the model's.
         found = repaired(recipe, replace(quantizer, graph=profiled), profile.kept)
+    repairs = (*few, *found.repairs)
     known = found if profiled is model.graph else Repaired(found.recipe)
     interruption = Interruption(options.interrupted)
     chosen = with_effort(found.recipe, options.effort, quantizer, options.progress, interruption)
     if interruption.happened:
         result = quantizer(chosen)
         late = f"effort {options.effort} was interrupted: weights are rounded to nearest"
-        return _Made(chosen, replace(result, report=result.report.warned(late)))
-    if options.repair and options.effort != FAST:
-        found = repaired_rows(chosen, recipe, replace(quantizer, graph=profiled), profile.kept)
-        chosen, known = found.recipe, Repaired(found.recipe)
+        return _Made(chosen, replace(result, report=replace(result.report.warned(late), repairs=repairs)))
     result = known.result if known.result is not None and chosen is found.recipe else quantizer(chosen)
     result = _reconstructed(result, chosen, options, interruption)
     same = known.result is not None and result.graph is known.result.graph
-    result = replace(result, report=replace(result.report, repairs=(*few, *found.repairs)))
+    result = replace(result, report=replace(result.report, repairs=repairs))
     return _Made(chosen, result, known.runs, known.program if same else None)

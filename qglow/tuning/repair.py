@@ -125,22 +125,6 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     return Repaired(recipe, repairs, stage.result, runs, stage.program_if_made)
 
 
-def repaired_rows(chosen: Recipe, recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Repaired:
-    """Let linear layers measure their rows where that is better than what an effort chose.
-
-    chosen: the recipe with that. recipe: the one before, whose rules stay.
-    """
-    if not kept:
-        return Repaired(chosen)
-    quantizer = replace(quantizer, graph=without_ranking(quantizer.graph))
-    stage = Stage.first(chosen, quantizer, affordable(quantizer, kept))
-    if stage.sqnr_db >= AMPLE_DB:
-        return Repaired(chosen)
-    search = _Search(quantizer, stage.runs)
-    stage = search.with_rows(stage, recipe)
-    return Repaired(stage.recipe, tuple(search.repairs))
-
-
 @dataclass(frozen=True)
 class Decision:
     """Choice of a repair: the recipe's text, whether its calibration is stated, and the changes.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import qglow
@@ -18,6 +19,8 @@ from tests.end_to_end.conftest import CALIBRATION, MODEL, TEST_DATA
 from tests.runtimes import NATIVE_ISAS
 
 SAMPLES = 48
+QUIET = 0.01
+"""Loudness of the quiet samples beside that of the others."""
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +164,39 @@ def test_what_does_not_go_together_is_refused(
     assert main([str(word) for word in given]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def of_loud_and_quiet_samples() -> bytes:
+    """A linear layer whose second half makes up for quiet inputs, and another behind it."""
+    random = np.random.default_rng(11)
+    first = np.zeros((32, 32), np.float32)
+    first[:16, :16], first[16:, 16:] = random.normal(size=(16, 16)), random.normal(size=(16, 16)) / QUIET
+    weights = {"first": first, "second": random.normal(size=(32, 32)).astype(np.float32)}
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "first"], ["a"]),
+        onnx.helper.make_node("Relu", ["a"], ["h"]),
+        onnx.helper.make_node("MatMul", ["h", "second"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 32]) for name in "xy"]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "loud_and_quiet", ends[:1], ends[1:], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_an_effort_is_no_worse_than_the_default(effort: str) -> None:
+    """It begins with what repair makes, and rounds weights besides."""
+    drawn = np.random.default_rng(12).normal(size=(64, 32)).astype(np.float32)
+    drawn[::2, 16:] = 0.0
+    drawn[1::2, :16] = 0.0
+    drawn[1::2] *= QUIET
+    data, fresh = {"x": drawn[:32]}, drawn[32:]
+    model = qglow.load_model(of_loud_and_quiet_samples())
+    taken, wanted = model.profile(data), model.compile()({"x": fresh})["y"]
+    default = model.quantize(taken)
+    assert any("rows" in repair.what for repair in default.report.repairs)
+    chosen = model.quantize(taken, effort=effort, calibration_data=data)
+    errors = [np.square(each.compile()({"x": fresh})["y"] - wanted).sum() for each in (default, chosen)]
+    assert chosen.recipe.rounding == "gptq" and errors[1] < 1.2 * errors[0]
+    assert chosen.report.repairs == default.report.repairs

@@ -20,7 +20,7 @@ from qglow.recipe.choices import FIXED, Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.repair import repaired, repaired_rows
+from qglow.tuning.repair import repaired
 from qglow.tuning.row_search import with_rows
 from qglow.tuning.stage import Stage
 from tests.unit.quantization.attention_networks import bert
@@ -157,17 +157,3 @@ def test_attention_decides_without_a_search() -> None:
     quantizer = made(bert(), kept)
     stage = Stage.first(Recipe(), quantizer, kept)
     assert with_rows(stage, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, stage.runs)) is None
-
-
-def test_an_effort_is_no_worse_than_the_default() -> None:
-    """Layers measure their rows behind what an effort chose, whose rules about them stay in force."""
-    kept = sounds(16, 5)
-    quantizer = made(perceptron(), kept)
-    chosen = Recipe(calibration=Calibration("minmax", stated=True), rounding="gptq")
-    chosen = replace(chosen, rules=(Rule(Match(name="first|second"), calibration=Calibration("mse")),))
-    found = repaired_rows(chosen, Recipe(), quantizer, kept)
-    assert [repair.what for repair in found.repairs] == [ONE]
-    assert found.recipe.rules[-1:] == chosen.rules and found.recipe.rounding == "gptq"
-    assert repaired_rows(chosen, Recipe(), quantizer, []).recipe == chosen
-    stated = Recipe(calibration=Calibration("minmax", stated=True))
-    assert repaired_rows(chosen, stated, quantizer, kept).recipe == chosen
