@@ -221,7 +221,7 @@ class Saving:
     """Ways in which kernels of a target take less memory, at the cost of time.
 
     borders: images lie without the border that kernels wish for. code: 0 for the fastest code, 1 for code
-    that LLVM keeps small, 2 for small tiles too, 3 for the smallest.
+    that LLVM keeps small and weights of a byte, 2 for small tiles too, 3 for the smallest.
     """
 
     borders: bool = False

@@ -2,8 +2,8 @@
 
 What is tried to make the arena smaller, in this order: images without borders; a search for another order of
 nodes; chains of images in strips of rows, where rows that two strips need are computed twice. What is tried
-to make code smaller: LLVM's own means, then smaller tiles. Of the forms that fit the arena, those of less
-estimated time are tried first. All give the same bits.
+to make code and weights smaller: LLVM's own means and weights of a byte, then smaller tiles. Of the forms
+that fit the arena, those of less estimated time are tried first. All give the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from qglow.toolchain.device import DeviceMemory
 MOST_ROUNDS = 8
 LESS = 0.85
 """Strips are asked for so often, each time for so much less: the estimate knows neither borders nor gaps."""
-_CODE = ("", "code that LLVM keeps small", "small code in small tiles", "the smallest code in small tiles")
+_CODE = (
+    "",
+    "code that LLVM keeps small, weights of a byte",
+    "small code in small tiles, weights of a byte",
+    "the smallest code in small tiles, weights of a byte",
+)
 
 
 @dataclass(frozen=True)

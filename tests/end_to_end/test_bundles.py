@@ -297,7 +297,7 @@ def test_what_does_not_fit_a_device_is_refused_with_the_layer(
     with pytest.raises(
         qglow.MemoryLimitError, match="code takes .*K.*find no room.*'block4.0.conv/Conv' has the largest"
     ):
-        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_flash="56K")
+        digits.save_bundle(tmp_path / "made", isa="cortex-m4", max_flash="36K")
     with pytest.raises(qglow.UsageError, match="max_flash='much' is no size"):
         digits.save_bundle(tmp_path / "made", max_flash="much")
     assert not (tmp_path / "made").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
@@ -194,7 +195,13 @@ def tile_of(
     """
     if instruction.operand("src").type.is_float:
         return select_tile(target, True, ElementType(weights) if weights else ElementType.FLOAT)
-    return int8_tile(target, multiplication)
+    return int8_tile(target, multiplication, once=reads_once(instruction))
+
+
+def reads_once(instruction: Instruction) -> bool:
+    """Whether a product reads its weights once in a call: one row by a matrix, or one pixel of an image."""
+    shape = instruction.operand("dest").type.shape
+    return math.prod(shape) == shape[-1]
 
 
 def multiplications(instruction: Instruction, target: VectorTarget) -> list[str]:

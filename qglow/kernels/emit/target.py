@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 from llvmlite import ir
@@ -21,6 +21,17 @@ PART_BITS = 128
 """Bits of the segments within which vectors are narrowed and interleaved, as in most vector units."""
 POLL_MICROSECONDS = 50
 """Time that the portable `wait` sleeps before it returns."""
+
+
+class NarrowWeights(Enum):
+    """Weights that take a byte of memory although they are multiplied in 16 bits.
+
+    ONCE: those that a call reads once. ALL: others too, where that costs time.
+    """
+
+    NONE = auto()
+    ONCE = auto()
+    ALL = auto()
 
 
 class CodeSize(Enum):
@@ -70,6 +81,7 @@ class VectorTarget:
     float_features: LLVM's features for functions whose operands are floats, where the vector unit flushes
         subnormals and scalars have to compute; None where it does not.
     pads_images: whether images lie in memory with the border that kernels wish for.
+    narrow: which int8 weights of products of 16 bits are bytes in memory, and widened as they are loaded.
     size: how much code is kept small at the cost of time.
     linux_capabilities: bits of AT_HWCAP that Linux sets where the processor runs the code; 0 where the code
         asks the processor itself.
@@ -99,6 +111,7 @@ class VectorTarget:
     rounds_chains_once: bool = True
     float_features: str | None = None
     pads_images: bool = True
+    narrow: NarrowWeights = NarrowWeights.NONE
     size: CodeSize = CodeSize.FAST
     linux_capabilities: int = 0
 
@@ -187,6 +200,12 @@ class VectorTarget:
             return e.b.ashr(high, scalar(words, 8)), e.b.ashr(step, scalar(words, 8))
         even = e.b.and_(step, scalar(words, 255))
         return even, e.b.lshr(step, scalar(words, 8))
+
+    def load_steps(self, e: Builder, pointer: Value, lanes: int) -> tuple[Value, Value]:
+        """Load four signed bytes for each lane: bytes 0 and 2, then bytes 1 and 3, widened to int16."""
+        words = vec(I16, 2 * lanes)
+        step = e.load(pointer, words, align=4 * lanes)
+        return e.b.ashr(e.b.shl(step, scalar(words, 8)), scalar(words, 8)), e.b.ashr(step, scalar(words, 8))
 
     @property
     def multiplies_halves(self) -> bool:

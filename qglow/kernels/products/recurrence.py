@@ -21,7 +21,7 @@ from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.products.matmul import pieces
 from qglow.kernels.products.recurrent_cells import STEP_BYTES, Cells, StateLayout, emit_packing, operation_of
 from qglow.kernels.tiled.packing import fold_zero_point
-from qglow.kernels.tiles.tile import MicroTile, select_tile
+from qglow.kernels.tiles.tile import MicroTile, constant_tile, select_tile
 
 MOST_ROWS = 4
 """Most sequences whose products are made together."""
@@ -52,7 +52,7 @@ class StepByStep(Kernel):
     def constants(self, instruction: Instruction, target: VectorTarget) -> dict[str, Array]:
         """Weights in the order of blocks, and for int8 multipliers and what zero points add to the sums."""
         is_float = instruction.operand("hidden").type.is_float
-        tile = select_tile(target, is_float)
+        tile = _tile(target, is_float)
         layout = StateLayout.of(instruction, tile.lanes)
         weights = instruction.operand("filter").data
         if weights is None:
@@ -90,7 +90,7 @@ class StepByStep(Kernel):
 
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Estimated cycles of products and cells."""
-        tile = select_tile(target, instruction.operand("hidden").type.is_float)
+        tile = _tile(target, instruction.operand("hidden").type.is_float)
         layout = StateLayout.of(instruction, tile.lanes)
         steps, batch, _ = instruction.operand("src").type.shape
         blocks = sum(
@@ -103,7 +103,7 @@ class StepByStep(Kernel):
     def emit(self, site: Site) -> None:
         """Emit a loop over blocks of sequences, which threads share."""
         e, batch = site.e, site["hidden"].shape[0]
-        tile = select_tile(site.target, site["hidden"].is_float)
+        tile = _tile(site.target, site["hidden"].is_float)
         layout = StateLayout.of(site.instruction, tile.lanes)
         share = e.share(-(-batch // self.rows))
         for start, stop, height in pieces(batch, self.rows):
@@ -235,7 +235,7 @@ def steps_by_tiles(instruction: Instruction, target: VectorTarget) -> list[Kerne
     hidden, computed = instruction.operand("hidden").type, instruction.operand("filter").data is None
     if (computed and not hidden.is_float) or not instruction.operand("src").type.size:
         return []
-    tile = select_tile(target, hidden.is_float)
+    tile = _tile(target, hidden.is_float)
     layout = StateLayout.of(instruction, tile.lanes)
     batch = hidden.shape[0]
     rows = min(batch, MOST_ROWS)
@@ -244,3 +244,8 @@ def steps_by_tiles(instruction: Instruction, target: VectorTarget) -> list[Kerne
     rows = min(rows, tile.most_pixels(vectors))
     room = batch * layout.row_bytes + (-(-batch // rows) * layout.weights_bytes if computed else 0)
     return [StepByStep(rows, vectors, room)]
+
+
+def _tile(target: VectorTarget, is_float: bool) -> MicroTile:
+    """The tile of the products of a step with constant weights."""
+    return select_tile(target, True) if is_float else constant_tile(target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,10 +19,10 @@ from qglow.core.errors import InternalError
 from qglow.core.types import Array, ElementType
 from qglow.kernels.arithmetic.fused import add_product, step_instructions
 from qglow.kernels.arithmetic.half import load_widened
-from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, scalar, vec
+from qglow.kernels.emit.builder import F32, I8, I16, I32, Value, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.machine import MachineModel
-from qglow.kernels.emit.target import VectorTarget
+from qglow.kernels.emit.target import NarrowWeights, VectorTarget
 from qglow.kernels.emit.tiles import Tile
 from qglow.numerics.half import store_exactly
 
@@ -215,17 +215,19 @@ class PairTile(MicroTile):
 
     The pairs are bytes 0 and 2, then bytes 1 and 3: a mask and a shift split even from odd bytes, which is
     cheaper than widening neighbours. `signed`: activations are signed bytes in memory, without a bias.
+    `narrow`: weights are bytes in memory, and widened as they are loaded.
     """
 
     multiply: Tile
     signed: bool = False
+    narrow: bool = False
 
     most_vectors: ClassVar[int] = 4
 
     @property
     def weight_bytes(self) -> int:
-        """Four int16 a channel."""
-        return 8 * self.lanes
+        """Four int16 a channel, or four bytes."""
+        return (4 if self.narrow else 8) * self.lanes
 
     def most_pixels(self, vectors: int) -> int:
         """Most pixels: registers also hold half a step of weights, one activation and one product."""
@@ -237,8 +239,11 @@ class PairTile(MicroTile):
         return max(model.chain_cycles, model.pair_cycles * pixels * vectors + pixels + vectors)
 
     def pack(self, filters: Array) -> Array:
-        """Widen weights to 16 bits: pairs (0, 2) of all lanes first, then pairs (1, 3)."""
+        """Widen weights to 16 bits: pairs (0, 2) of all lanes first, then pairs (1, 3); or keep bytes."""
         vectors, steps = filters.shape[:2]
+        if self.narrow:
+            stored = np.ascontiguousarray(filters, np.int8).view(np.uint8)
+            return stored.reshape(vectors, steps, self.weight_bytes)
         wide = filters.astype(np.int16)[..., [0, 2, 1, 3]]
         halves = wide.reshape(vectors, steps, self.lanes, 2, 2).transpose(0, 1, 3, 2, 4)
         return np.ascontiguousarray(halves).view(np.uint8).reshape(vectors, steps, self.weight_bytes)
@@ -249,16 +254,15 @@ class PairTile(MicroTile):
 
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Load the weights of both halves of a step: those of pairs (0, 2), then of (1, 3)."""
+        if self.narrow:
+            return self.load_bytes(e, pointer)
         words = vec(I16, 2 * self.lanes)
         size = 4 * self.lanes
         return tuple(e.load(e.offset(pointer, half * size), words, align=size) for half in (0, 1))
 
     def load_bytes(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
         """Load signed bytes and widen them: bytes 0 and 2, then bytes 1 and 3."""
-        words = vec(I16, 2 * self.lanes)
-        step = e.load(pointer, words, align=4 * self.lanes)
-        even = e.b.ashr(e.b.shl(step, scalar(words, 8)), scalar(words, 8))
-        return even, e.b.ashr(step, scalar(words, 8))
+        return e.target.load_steps(e, pointer, self.lanes)
 
     def accumulate(
         self, e: Emitter, total: Value, activation: tuple[Value, ...], weights: tuple[Value, ...]
@@ -342,6 +346,16 @@ def select_tile(target: VectorTarget, is_float: bool, stored: ElementType = Elem
     if pairs is None:
         raise InternalError(f"target {target.name} has no exact multiplication of bytes or words")
     return PairTile(lanes, registers, model, pairs, signed=target.activation_bias == 0)
+
+
+def constant_tile(target: VectorTarget, once: bool = False) -> MicroTile:
+    """Choose the tile for int8 whose weights are constants. once: a call reads each of them once.
+
+    Raises as `select_tile`.
+    """
+    tile = select_tile(target, False)
+    narrow = target.narrow is NarrowWeights.ALL or (once and target.narrow is NarrowWeights.ONCE)
+    return replace(tile, narrow=narrow) if isinstance(tile, PairTile) else tile
 
 
 def fastest_tile(target: VectorTarget, is_float: bool) -> MicroTile:

@@ -19,7 +19,7 @@ from qglow.kernels.emit.builder import I8, I32, I64, Value, poison, vec
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.target import VectorTarget
 from qglow.kernels.emit.tiles import Tile
-from qglow.kernels.tiles.tile import ByteTile, MicroTile, select_tile
+from qglow.kernels.tiles.tile import ByteTile, MicroTile, constant_tile
 from qglow.kernels.tiles.words import WordTile
 
 REGISTER = 16
@@ -257,12 +257,15 @@ def wide_tiles(target: VectorTarget) -> list[str]:
     return [tile.name for tile in target.tiles if _kind(tile) is not None]
 
 
-def int8_tile(target: VectorTarget, name: str) -> MicroTile:
-    """The int8 tile of a multiplication of `wide_tiles`; with "" the usual one."""
+def int8_tile(target: VectorTarget, name: str, once: bool = False) -> MicroTile:
+    """The int8 tile of a multiplication of `wide_tiles`; with "" the usual one.
+
+    once: a call reads each weight once.
+    """
     multiply = target.tile(name) if name else None
     kind = None if multiply is None else _kind(multiply)
     if multiply is None or kind is None:
-        return select_tile(target, False)
+        return constant_tile(target, once)
     return kind(target.float_lanes, target.registers, target.model, multiply)
 
 

@@ -169,6 +169,12 @@ class MicrocontrollerTarget(Arm32Target):
         words = vec(I16, 2 * lanes)
         return e.b.bitcast(e.splat(even, lanes), words), e.b.bitcast(e.splat(odd, lanes), words)
 
+    def load_steps(self, e: Builder, pointer: Value, lanes: int) -> tuple[Value, Value]:
+        """Load four bytes for each lane, and widen them with sxtb16."""
+        steps = [e.load(e.offset(pointer, 4 * lane), I32, align=4) for lane in range(lanes)]
+        even, odd = zip(*(self.split_bytes(e, step, 1, signed=True) for step in steps), strict=True)
+        return e.concat(list(even)), e.concat(list(odd))
+
     @property
     def multiplies_halves(self) -> bool:
         """Whether smlabb and smlatt are the fastest products: not where there are vectors."""
@@ -199,6 +205,13 @@ class HeliumTarget(MicrocontrollerTarget):
 @dataclass(frozen=True)
 class SoftFloatTarget(VectorTarget):
     """32-bit Arm without a float unit: int8 results are computed without floats."""
+
+    def load_steps(self, e: Builder, pointer: Value, lanes: int) -> tuple[Value, Value]:
+        """Load every byte by itself, with its sign."""
+        count = 4 * lanes
+        words = e.b.sext(e.load(pointer, vec(I8, count), align=count), vec(I16, count))
+        pairs = [[4 * lane + place for lane in range(lanes) for place in half] for half in ((0, 2), (1, 3))]
+        return e.shuffle(words, None, pairs[0]), e.shuffle(words, None, pairs[1])
 
     def round_to_words(self, e: Builder, value: Value) -> Value:
         """Round the bits of floats."""

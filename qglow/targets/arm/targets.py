@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from qglow.kernels.emit.target import NarrowWeights
 from qglow.targets.arm.description import (
     SDOT,
     SMLAD,
@@ -82,6 +83,7 @@ CORTEX_M4 = MicrocontrollerTarget(
     relocation="static",
     pointer_bytes=4,
     interleaves=False,
+    narrow=NarrowWeights.ONCE,
 )
 CORTEX_M7 = replace(CORTEX_M4, name="cortex-m7", cpu="cortex-m7")
 CORTEX_M33 = replace(
@@ -106,6 +108,7 @@ CORTEX_M55 = HeliumTarget(
     relocation="static",
     pointer_bytes=4,
     interleaves=False,
+    narrow=NarrowWeights.ONCE,
 )
 CORTEX_M3 = SoftFloatTarget(
     name="cortex-m3",
@@ -124,6 +127,7 @@ CORTEX_M3 = SoftFloatTarget(
     relocation="static",
     pointer_bytes=4,
     interleaves=False,
+    narrow=NarrowWeights.ALL,
 )
 CORTEX_M0PLUS = replace(
     CORTEX_M3, name="cortex-m0plus", triple="thumbv6m-unknown-none-eabi", cpu="cortex-m0plus"

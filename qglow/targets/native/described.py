@@ -11,7 +11,7 @@ from qglow.codegen.compiler import emit_assembly, emit_llvm_text
 from qglow.codegen.host import lacking
 from qglow.instructions.plan import MemoryPlan, plan_memory
 from qglow.instructions.program import Program
-from qglow.kernels.emit.target import CodeSize, VectorTarget
+from qglow.kernels.emit.target import CodeSize, NarrowWeights, VectorTarget
 from qglow.kernels.selection.choice import NO_CHOICES, Choices
 from qglow.kernels.selection.select import select_kernels
 from qglow.kernels.selection.tables import read_packed_tables
@@ -98,7 +98,9 @@ class DescribedTarget:
         machine, model = self.machine, self.machine.model
         if saving.code > 1:
             model = replace(model, most_sums=min(model.most_sums, SMALL_TILES), variant_share=1.0)
-        small = replace(machine, model=model, size=sizes[saving.code], pads_images=not saving.borders)
+        narrow = NarrowWeights.ALL if saving.code else machine.narrow
+        size, padded = sizes[saving.code], not saving.borders
+        small = replace(machine, model=model, size=size, narrow=narrow, pads_images=padded)
         return replace(self, machine=small)
 
     def arena_bytes(self, program: Program) -> int:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from qglow.core.types import Array
 from qglow.instructions.program import Instruction
-from qglow.kernels.emit.builder import I16, Value, scalar, vec
+from qglow.kernels.emit.builder import Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.kernel import Kernel
 from qglow.kernels.emit.prefetch import fetch_early
@@ -31,26 +28,12 @@ BYTES_AHEAD = 12 * 1024
 
 @dataclass(frozen=True)
 class NarrowPairTile(PairTile):
-    """Tile of 16-bit products whose weights are bytes in memory, four a channel."""
-
-    @property
-    def weight_bytes(self) -> int:
-        """Four int8 a channel."""
-        return 4 * self.lanes
-
-    def pack(self, filters: Array) -> Array:
-        """Put the four bytes of each channel side by side."""
-        vectors, steps = filters.shape[:2]
-        return (
-            np.ascontiguousarray(filters, np.int8).view(np.uint8).reshape(vectors, steps, self.weight_bytes)
-        )
+    """Tile of 16-bit products whose weights are bytes in far memory, four a channel."""
 
     def load_weights(self, e: Emitter, pointer: Value) -> tuple[Value, ...]:
-        """Load bytes and widen them: bytes 0 and 2 of each channel, then 1 and 3."""
+        """Load bytes, which are fetched early, and widen them."""
         fetch_early(e, pointer, BYTES_AHEAD, 1, first_level=True)
-        pairs = e.load(pointer, vec(I16, 2 * self.lanes), align=self.weight_bytes)
-        byte = scalar(pairs.type, 8)
-        return e.b.ashr(e.b.shl(pairs, byte), byte), e.b.ashr(pairs, byte)
+        return self.load_bytes(e, pointer)
 
 
 @dataclass(frozen=True)
@@ -85,4 +68,4 @@ def narrow_products(instruction: Instruction, target: VectorTarget) -> list[Kern
 def _tile(target: VectorTarget) -> NarrowPairTile:
     pairs = target.vector_tile(2)
     assert pairs is not None
-    return NarrowPairTile(target.float_lanes, target.registers, target.model, pairs)
+    return NarrowPairTile(target.float_lanes, target.registers, target.model, pairs, narrow=True)
