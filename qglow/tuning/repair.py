@@ -32,7 +32,7 @@ from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
 from qglow.tuning.row_search import with_rows
-from qglow.tuning.self_check import FloatRuns
+from qglow.tuning.self_check import FloatRuns, with_ranks
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import LIKELY_DB, Stage
 from qglow.tuning.wide_search import WideSearch, affords_wide
@@ -85,13 +85,14 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     A calibration that the recipe states, and its rules, stay as they are. Without samples, a value gets the
     calibration `SAFE` if the default one clips more than `LARGEST_CLIPPED` of its power. A recipe that
     profiles again stays as it is. Where the model chooses elements of an output by rank, what it chooses from
-    counts, as in the verdict.
+    counts, and layers behind a choice are given the float model's, as in the verdict.
     """
     if recipe.profile_again:
         return Repaired(recipe)
-    part = without_ranking(quantizer.graph)
+    part, given = without_ranking(quantizer.graph)
     if kept and part is not quantizer.graph:
-        found = repaired(recipe, replace(quantizer, graph=part), kept)
+        ranked = with_ranks(quantizer.graph, given, kept, quantizer.options)
+        found = repaired(recipe, replace(quantizer, graph=part), ranked)
         return Repaired(found.recipe, found.repairs)
     if not kept:
         return _by_histograms(recipe, quantizer) if recipe.calibration.is_default else Repaired(recipe)

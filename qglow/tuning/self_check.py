@@ -13,13 +13,14 @@ import numpy as np
 from qglow.core.batch import batch_of
 from qglow.core.memory import release_after
 from qglow.core.types import Array
+from qglow.graph.cutting import cut
 from qglow.graph.graph import Graph
 from qglow.profiling.profile import Profile
 from qglow.profiling.samples import Sample, batches
 from qglow.quantization.report import constant_bytes
 from qglow.report.output_errors import OutputErrorCounter, OutputErrors, StreamErrors
 from qglow.report.parts import QuantizedParts
-from qglow.report.ranked import before_ranking
+from qglow.report.ranked import RankedParts, before_ranking
 from qglow.report.runner import RealInterface, filled
 from qglow.report.score_axes import ScoreAxis, score_axes
 from qglow.report.verdict import ModelVerdict, can_be_judged, measured_verdict, predicted_verdict
@@ -84,6 +85,27 @@ def float_inputs(graph: Graph, samples: Sequence[Sample]) -> list[dict[str, Arra
     ]
 
 
+def with_ranks(
+    graph: Graph, given: Sequence[str], samples: Sequence[Sample], options: CompileOptions | None = None
+) -> Sequence[Sample]:
+    """Samples with these ranks, values of a float graph that it computes of them, as inputs of their own.
+
+    Where a run takes several samples, the first axis of each rank has them.
+    """
+    if not given or not samples:
+        return samples
+    part = cut(graph, given, ())
+    runs = FloatRuns(len(samples), float_inputs(graph, samples), ())
+    program = compile_graph(part, options)
+    found = [_copied(program({v.name: inputs[v.name] for v in part.inputs})) for inputs in runs.inputs]
+    size = batch_of({value.name: value.type.shape for value in graph.inputs})
+    if size == 1 or samples[0].whole:
+        pairs = zip(samples, runs.inputs, found, strict=True)
+        return [replace(sample, inputs={**own, **ranks}, whole=True) for sample, own, ranks in pairs]
+    rows = [{name: ranks[name][row] for name in given} for ranks in found for row in range(size)]
+    return [replace(s, inputs={**s.inputs, **row}) for s, row in zip(samples, rows, strict=False)]
+
+
 def measure_outputs(
     runs: FloatRuns,
     int8_graph: Graph,
@@ -141,10 +163,11 @@ def check_model(
         if ranked is None:
             errors = _errors(model.graph, parts.int8, profile.kept, scores, options, runs, program)
         else:
-            errors = _errors(ranked[0], ranked[1], profile.kept, scores, options)
+            kept_ranks = with_ranks(model.graph, ranked.given, profile.kept, options)
+            errors = _errors(ranked.real, ranked.int8, kept_ranks, scores, options)
         if can_be_judged(errors):
             stream = _stream(model, profile, parts, options, states, scores) if states else None
-            told = _tail_note(parts.int8) if ranked is None else _ranking_note(ranked[2])
+            told = _tail_note(parts.int8) if ranked is None else _ranking_note(ranked)
             notes = filter(None, (told, _state_note(profile.kept, states or {})))
             return replace(measured_verdict(errors, worst, stream), note=". ".join(notes))
         note = "All outputs are zero or empty on the samples that the profile keeps"
@@ -217,10 +240,12 @@ def _state_note(kept: Sequence[Sample], states: Mapping[str, str]) -> str:
     return f"The samples have only zeros for {listed}: calibrate with states that occur" if empty else ""
 
 
-def _ranking_note(outputs: Sequence[str]) -> str:
-    """A sentence on what is compared where a ranking chooses the elements of outputs."""
-    listed = ", ".join(f"'{name}'" for name in outputs)
-    return f"The model chooses the elements of {listed} by rank: what it chooses from is compared instead"
+def _ranking_note(parts: RankedParts) -> str:
+    """A sentence on what is compared where a ranking chooses the elements of outputs, or what layers read."""
+    listed = ", ".join(f"'{name}'" for name in parts.left_out)
+    chosen = f"The model chooses the elements of {listed} by rank: what it chooses from is compared instead"
+    given = "Layers work on what the model chooses by rank: int8 is compared on the float model's choice"
+    return ". ".join([chosen] * bool(parts.left_out) + [given] * bool(parts.given))
 
 
 def _copied(outputs: Mapping[str, Array]) -> dict[str, Array]:

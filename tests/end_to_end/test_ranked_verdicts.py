@@ -10,6 +10,9 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import qglow
 from qglow.core.types import Array
+from qglow.recipe.choices import Calibration
+from qglow.recipe.rules import Match, Rule
+from qglow.recipe.schema import Recipe
 
 CELLS, BEST = 64, 12
 
@@ -86,10 +89,55 @@ def _keypoints(path: Path) -> Path:
     return path
 
 
-def _quantized(path: Path, **options: object) -> qglow.QuantizedModel:
+def _decoder(path: Path) -> Path:
+    """Scores and boxes [N, 12, 4] by layers that work on the 12 best of 64 places, and these, as a DETR."""
+    random = np.random.default_rng(6)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["flat"]),
+        helper.make_node("Reshape", ["flat", "places"], ["memory"]),
+        helper.make_node("MatMul", ["x", "s"], ["likely"]),
+        helper.make_node("TopK", ["likely", "best"], ["top", "ranks"], axis=1),
+        helper.make_node("Unsqueeze", ["ranks", "last"], ["rank"]),
+        helper.make_node("Tile", ["rank", "wide"], ["of_queries"]),
+        helper.make_node("GatherElements", ["memory", "of_queries"], ["queries"], axis=1),
+        helper.make_node("MatMul", ["queries", "a"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "c"], ["scores"]),
+        helper.make_node("MatMul", ["r", "b"], ["moved"]),
+        helper.make_node("Tile", ["rank", "four"], ["of_boxes"]),
+        helper.make_node("Slice", ["memory", "zero", "four_columns", "columns"], ["anchors"]),
+        helper.make_node("GatherElements", ["anchors", "of_boxes"], ["near"], axis=1),
+        helper.make_node("Add", ["near", "moved"], ["boxes"]),
+    ]
+    weights: dict[str, Array] = {
+        "w": random.normal(size=(16, CELLS * 8)).astype(np.float32),
+        "s": (random.normal(size=(16, CELLS)) * 0.002).astype(np.float32),
+        "a": random.normal(size=(8, 32)).astype(np.float32),
+        "c": random.normal(size=(32, 4)).astype(np.float32),
+        "b": random.normal(size=(32, 4)).astype(np.float32),
+        "places": np.int64([-1, CELLS, 8]),
+        "best": np.int64([BEST]),
+        "last": np.int64([2]),
+        "wide": np.int64([1, 1, 8]),
+        "four": np.int64([1, 1, 4]),
+        "zero": np.int64([0]),
+        "four_columns": np.int64([4]),
+        "columns": np.int64([2]),
+    }
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    floats = {"x": ["N", 16], "scores": ["N", BEST, 4], "boxes": ["N", BEST, 4]}
+    info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in floats.items()}
+    info["ranks"] = helper.make_tensor_value_info("ranks", TensorProto.INT64, ["N", BEST])
+    outputs = [info[name] for name in ("scores", "boxes", "ranks")]
+    graph = helper.make_graph(nodes, "g", [info["x"]], outputs, held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def _quantized(path: Path, batch: int = 1, **options: object) -> qglow.QuantizedModel:
     random = np.random.default_rng(7)
     data = {"x": random.normal(size=(24, 16)).astype(np.float32)}
-    model = qglow.load_model(path)
+    model = qglow.load_model(path, shapes={"x": (batch, 16)})
     return model.quantize(model.profile(data), **options)  # type: ignore[arg-type]
 
 
@@ -130,3 +178,35 @@ def test_a_broken_detector_is_not_good(tmp_path: Path, ranked: bool) -> None:
     ).verdict
     assert verdict is not None and verdict.word != "good"
     assert ("by rank" in verdict.note) == ranked
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_layers_behind_a_choice_are_compared_on_the_same_choice(tmp_path: Path, batch: int) -> None:
+    """The verdict told of queries in another order, and nothing of what a decoder adds to chosen boxes."""
+    made = _quantized(_decoder(tmp_path / "m.onnx"), batch, repair=False)
+    verdict = made.verdict
+    assert verdict is not None and verdict.word == "good", verdict
+    assert [output.name for output in verdict.outputs] == ["scores", "boxes", "likely"]
+    assert "the float model's choice" in verdict.note and "elements of 'ranks' by rank" in verdict.note
+    data = {"x": np.random.default_rng(7).normal(size=(10, 16)).astype(np.float32)}
+    found = qglow.compare(made, data).pairings[0].outputs
+    levels = {output.name: output.sqnr_db for output in verdict.outputs}
+    assert all(found[name].sqnr_db < levels[name] - 5.0 for name in ("scores", "boxes"))
+
+
+def test_repair_goes_on_with_the_float_models_choice(tmp_path: Path) -> None:
+    """It found nothing to repair, because the order of queries hid what a calibration changes."""
+    made = _quantized(_decoder(tmp_path / "m.onnx"))
+    assert made.report is not None and made.verdict is not None and made.verdict.sqnr_db is not None
+    assert [repair.what.split()[0] for repair in made.report.repairs] == ["calibration"]
+    assert made.verdict.sqnr_db > 25.0
+
+
+def test_broken_layers_behind_a_choice_are_not_good(tmp_path: Path) -> None:
+    """Boxes alone are broken here, to which the layers add what they make of the choice."""
+    rule = Rule(Match(name="moved.*"), calibration=Calibration.parse("percentile:51"))
+    recipe = Recipe(rules=(rule,))
+    verdict = _quantized(_decoder(tmp_path / "m.onnx"), recipe=recipe, repair=False).verdict
+    assert verdict is not None and verdict.word != "good"
+    levels = {output.name: output.sqnr_db for output in verdict.outputs}
+    assert levels["boxes"] < 10.0 < levels["scores"]
