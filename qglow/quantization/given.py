@@ -6,7 +6,7 @@ import numpy as np
 
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, Quantization
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.graph.operator import Accumulate, Products, SameAs, Unify
 from qglow.graph.rewriting import dequantized_constant
 from qglow.numerics.quantize import INT8_MAX, INT8_MIN, along, parameters
@@ -22,10 +22,11 @@ Given = dict[str, GivenIntegers | None]
 
 
 def carries_parameters(graph: Graph) -> bool:
-    """Whether the model quantizes an activation itself."""
+    """Whether the model quantizes an activation itself, perhaps in a body of control flow."""
     return any(
         node.operator.is_border and dequantized_constant(node.output) is None
-        for node in graph.nodes
+        for _, part in nested(graph)
+        for node in part.nodes
         if node.outputs
     )
 

@@ -4,7 +4,7 @@ Quantize and Dequantize nodes of the model give the parameters that a profile gi
 and the exact part of folding are the same. The model's parameters are kept: nothing is equalized or
 corrected, no rescale is folded away but that of channels with scales of their own, and a node whose operands
 or result have no parameters stays float, as the model defines it. So int8 regions are the model's own,
-whatever they cost.
+whatever they cost. Bodies of branches and loops are graphs of their own, between values that stay float.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from qglow.numerics.weights import bias_scales
 from qglow.passes.dequantize_constants import DequantizeConstants
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
 from qglow.quantization.assign import Assignment
+from qglow.quantization.choices import Choices
 from qglow.quantization.float_form import float_form
 from qglow.quantization.folding.cancel_conversions import CancelConversions
 from qglow.quantization.folding.fuse_clamp import FuseClamp
@@ -45,7 +46,8 @@ from qglow.quantization.interface import Interface, make_interface_int8
 from qglow.quantization.pipeline import QuantizedGraph, choices_of, not_quantized
 from qglow.quantization.placement import FloatReasons, check_patterns, float_reasons, handles_reals
 from qglow.quantization.products import product_margins
-from qglow.quantization.report import constant_bytes, make_report
+from qglow.quantization.regions import region_paths, region_recipe, with_regions
+from qglow.quantization.report import QuantizationReport, constant_bytes, make_report
 from qglow.quantization.rewrite import rewrite
 from qglow.quantization.weights import FloatWeights, integers, set_integers
 from qglow.recipe.schema import Recipe
@@ -72,14 +74,20 @@ def quantize_imported(
 
 @dataclass
 class _Import:
+    """One import. path: what precedes names where the graph is a region; patterns need name nothing there."""
+
     given_graph: Graph
     recipe: Recipe
     log: PassLog
+    path: str = ""
 
     def run(self) -> QuantizedGraph:
+        """The int8 form of the graph."""
         graph, recipe, log = self.given_graph.copy(), self.recipe, self.log
-        check_patterns(graph, recipe)
-        choices = choices_of(graph, recipe)
+        if not self.path:
+            check_patterns(graph, recipe)
+        choices = choices_of(graph, recipe, self.path)
+        bodies = self._bodies(graph, choices)
         Pipeline((ScalesIntoWeights(),)).run(graph, verify_graph, log)
         log.pass_name = "assign"
         weights = take_weights(graph, log)
@@ -109,14 +117,54 @@ class _Import:
         EliminateDeadNodes().run(graph, log)
         margins = product_margins(int8)
         margins |= {n.name: set_integers(graph, n, sources[n.name], recipe.per_tensor) for n in sums}
+        regions = _give_bodies(graph, source, bodies)
         verify_graph(graph, "after the final weights")
         mark_unsigned(graph, unsigned_interface(self.given_graph))
         by_name = {node.name: reason for node, reason in reasons.items()}
         bytes_before = constant_bytes(source)
         folding = str(EXACT_FOLDING)
         report = make_report(graph, by_name, margins, bytes_before, folding, log, halves)
-        report = replace(report, warnings=choices.unmatched, given=True)
+        report = with_regions(replace(report, warnings=choices.unmatched, given=True), regions)
         return QuantizedGraph(graph, source, report, recipe)
+
+    def _bodies(self, graph: Graph, choices: Choices) -> dict[str, list[QuantizedGraph | None]]:
+        """The int8 forms of what nodes run, by the names of nodes; None for a body without parameters.
+
+        Taken from the graph as the model has it: passes over a graph go into bodies.
+        """
+        found = {}
+        for node in graph.nodes:
+            kept = self.recipe.keeps_float(choices.names_of(node), node.operator.name)
+            if kept is not None or not any(map(carries_parameters, node.operator.regions)):
+                continue
+            bodies = zip(region_paths(node), node.operator.regions, strict=True)
+            recipe = region_recipe(self.recipe)
+            found[node.name] = [
+                _Import(body, recipe, PassLog(), self.path + path).run() if carries_parameters(body) else None
+                for path, body in bodies
+            ]
+        return found
+
+
+def _give_bodies(
+    graph: Graph, source: Graph, bodies: Mapping[str, list[QuantizedGraph | None]]
+) -> list[tuple[str, QuantizationReport]]:
+    """Put bodies into a graph in int8, and into its float form in float; return paths and reports."""
+    found = []
+    for part in (graph, source):
+        for node in part.nodes:
+            if node.name not in bodies:
+                continue
+            pairs = list(zip(bodies[node.name], node.operator.regions, strict=True))
+            regions = [
+                body if made is None else made.graph if part is graph else made.source for made, body in pairs
+            ]
+            node.operator = node.operator.with_regions(regions)
+    for node in graph.nodes:
+        for path, made in zip(region_paths(node), bodies.get(node.name, ()), strict=False):
+            if made is not None:
+                found.append((path, made.report))
+    return found
 
 
 def _converts(node: Node) -> bool:

@@ -52,6 +52,7 @@ from qglow.quantization.ranges import Ranges
 from qglow.quantization.regions import (
     UNSEEN,
     is_unseen,
+    region_paths,
     region_recipe,
     region_statistics,
     with_regions,
@@ -348,8 +349,7 @@ class _Quantizer:
             if kept is not None or choices.of_node(node).is_float32:
                 continue
             regions = []
-            for name, region in zip(node.operator.region_names, node.operator.regions, strict=True):
-                path = f"{node.name}.{name}/"
+            for path, region in zip(region_paths(node), node.operator.regions, strict=True):
                 seen = region_statistics(self._profiled, path)
                 if is_unseen(seen):
                     self._log.refused(path, UNSEEN)

@@ -6,12 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from qglow.core.passes import LogEntry
+from qglow.graph.graph import Node
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.report import QuantizationReport
 from qglow.recipe.schema import Recipe
 
 UNSEEN = "it never ran on the data of the profile"
 """Reason why a region stays float."""
+
+
+def region_paths(node: Node) -> list[str]:
+    """Paths that precede names inside of the graphs that a node runs."""
+    return [f"{node.name}.{name}/" for name in node.operator.region_names]
 
 
 def region_statistics(statistics: Mapping[str, ValueProfile], path: str) -> dict[str, ValueProfile]:

@@ -12,6 +12,7 @@ from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.interpreter import Interpreter
 from qglow.graph.operator import Operator
+from qglow.graph.ops.control import COUNT, Loop
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Relu
 from qglow.graph.ops.functions import Sigmoid
@@ -53,7 +54,7 @@ class Network:
         vector = None if bias is None else self.b.constant("bias", bias)
         return self.b.node(Conv(), x, self.weights("w", data, quantization), vector, name="c")
 
-    def node(self, operator: Operator, *inputs: Value, name: str) -> Value:
+    def node(self, operator: Operator, *inputs: Value | None, name: str) -> Value:
         return self.b.node(operator, *inputs, name=name)
 
     def quantized(self, *outputs: Value, **options: object) -> QuantizedGraph:
@@ -285,3 +286,36 @@ def test_parameters_of_a_type_stay_with_constants_of_an_addition() -> None:
     assert found is not None
     assert found.type == TensorType(ElementType.INT8, (3, 1, 1), Quantization.per_tensor(0.01, 5))
     _assert_as_given(n.graph, result)
+
+
+def test_bodies_of_loops_compute_in_the_integers_that_they_bring() -> None:
+    """A product inside is one of integers, and of floats in `source`."""
+
+    def looped(**options: object) -> QuantizedGraph:
+        n, inner = Network(), Network()
+        number, state = inner.b.input("number", COUNT), inner.b.input("state", float_type(1, 3, 6, 6))
+        body = inner.b.finish(
+            inner.through(inner.conv(inner.through(state, X), weights, Quantization.per_tensor(0.01, 0)), Y)
+        )
+        body.inputs = [number, state]
+        return n.quantized(n.node(Loop(body, rounds=3, carried=1), None, None, n.x, name="l"), **options)
+
+    weights = int8_weights(3, 3, 1, 1)
+    result = looped()
+    (inside,) = result.graph.regions()
+    assert [node.operator.name for node in inside.nodes] == ["Quantize", "Conv", "Dequantize"]
+    assert [node.name for node in result.report.quantized] == ["Loop_0.body/Conv_0"]
+    assert not any(v.type.is_quantized for region in result.source.regions() for v in region.values())
+    state = feed()["x"]
+    for _ in range(3):
+        (state,) = Interpreter(body_alone(weights)).run({"x": state}).values()
+    assert np.array_equal(Interpreter(result.graph).run(feed())[result.graph.outputs[0].name], state)
+    program = compile_graph(result.graph, CompileOptions(threads=1))
+    assert np.array_equal(program(feed())[result.graph.outputs[0].name], state)
+    assert not looped(keep_float=("op:Loop",)).report.quantized
+
+
+def body_alone(weights: Array) -> Graph:
+    n = Network()
+    n.quantized(n.through(n.conv(n.through(n.x, X), weights, Quantization.per_tensor(0.01, 0)), Y))
+    return quantize_imported(n.graph).graph
