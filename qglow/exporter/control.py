@@ -1,4 +1,4 @@
-"""Operators with regions as If and Loop of ONNX, whose bodies read values around the node by name."""
+"""Operators with regions as If, Loop and Scan of ONNX, whose bodies read values around the node by name."""
 
 from __future__ import annotations
 
@@ -44,11 +44,15 @@ def _body(
 
 
 def _export_loop(builder: ProtoBuilder, node: Node, inputs: Sequence[str], write: WriteRegion) -> None:
+    """Write a Scan where slices tell the number of rounds, which fits every length; else a Loop."""
     operator: Any = node.operator
     limit, condition, *values = (*inputs, "", "")[: max(len(inputs), 2)]
     starts, sources, captured = operator.split(values)
     region = _named_apart(builder, operator.body)
     number, *given = region.inputs
+    if sources and not number.users() and not operator.conditional:
+        _export_scan(builder, node, (starts, sources, captured), region, write)
+        return
     carried, slices, own = operator.split(given)
     for value, name in zip(own, captured, strict=True):
         value.name = name
@@ -79,6 +83,32 @@ def _export_loop(builder: ProtoBuilder, node: Node, inputs: Sequence[str], write
     for value, name in names.items():
         order = builder.constant(f"{label}__order", np.arange(operator.rounds or 0, dtype=np.int64)[::-1])
         builder.node("Gather", f"{label}__turn", [name, order], value.name, axis=0)
+
+
+def _export_scan(
+    builder: ProtoBuilder, node: Node, values: Sequence[list[str]], region: Graph, write: WriteRegion
+) -> None:
+    """Write a Scan. values: names of what is carried, scanned and captured. region: with names of its own."""
+    operator: Any = node.operator
+    starts, sources, captured = values
+    carried, slices, own = operator.split(region.inputs[1:])
+    for value, name in zip(own, captured, strict=True):
+        value.name = name
+    inside = builder.inside()
+    write(inside, region)
+    taken, results = (
+        [(value.name, value.type) for value in part] for part in ((*carried, *slices), region.outputs)
+    )
+    builder.node_of_several(
+        "Scan",
+        node.name,
+        [*starts, *sources],
+        [value.name for value in node.outputs],
+        body=inside.body(region.name, taken, results, sized=False),
+        num_scan_inputs=len(sources),
+        scan_input_directions=list(map(int, operator.scanned)),
+        scan_output_directions=list(map(int, operator.collected)),
+    )
 
 
 def _most(builder: ProtoBuilder, node: Node, operator: Any, limit: str) -> str:

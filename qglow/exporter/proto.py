@@ -120,10 +120,18 @@ class ProtoBuilder:
         return inner
 
     def body(
-        self, name: str, inputs: Sequence[tuple[str, TensorType]], outputs: Sequence[tuple[str, TensorType]]
+        self,
+        name: str,
+        inputs: Sequence[tuple[str, TensorType]],
+        outputs: Sequence[tuple[str, TensorType]],
+        *,
+        sized: bool = True,
     ) -> onnx.GraphProto:
-        """The nodes of a builder that is `inside` another one, as a body."""
+        """The nodes of a builder that is `inside` another one, as a body. sized: whether it states sizes."""
         taken, given = ([_value_info(n, t, False) for n, t in side] for side in (inputs, outputs))
+        for value in () if sized else (*taken, *given):
+            for dimension in value.type.tensor_type.shape.dim:
+                dimension.Clear()
         return helper.make_graph(self._nodes, name, taken, given)
 
     def constant(self, wanted: str, data: Array) -> str:
