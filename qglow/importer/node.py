@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -11,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from qglow.core.kept_imports import KeptImports, Made
 from qglow.core.types import Array, ElementType, Quantization, TensorType
-from qglow.graph.graph import Value, constant
+from qglow.graph.graph import Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.rewriting import dequantized_constant
 from qglow.importer.tensors import NARROW, Narrow, is_unsigned
@@ -63,7 +64,8 @@ class Context:
     `integers` are constants that have been given parameters, by name and parameters; `twins` are constants
     of unsigned integers in the other form that they have (see operands), by name and form. `narrow` are the
     types of constants of fewer than 8 bits, and `blocks` the float constants whose integers have parameters
-    in blocks, both by name. `kept` has what other imports of the file made of its arrays.
+    in blocks, both by name. `kept` has what other imports of the file made of its arrays. `scope` opens a
+    list of its own for the nodes that `emit` adds, which are those of a body.
     """
 
     opset: int
@@ -72,6 +74,7 @@ class Context:
     is_used: Callable[[str], bool]
     part_names: Callable[[str, str, str], tuple[str, str]]
     readers: Mapping[str, Set[str]]
+    scope: Callable[[], AbstractContextManager[list[Node]]]
     unsigned: set[str] = field(default_factory=set)
     reals: dict[str, ElementType] = field(default_factory=dict)
     integers: dict[tuple[str, Quantization], Value] = field(default_factory=dict)

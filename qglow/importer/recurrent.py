@@ -28,7 +28,7 @@ DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rn
 
 
 @dataclass(frozen=True)
-class _Layer:
+class ImportedLayer:
     """A recurrent operator. batch_first: of what the model has the batch as the first axis (layout 1)."""
 
     node: ImportNode
@@ -45,10 +45,10 @@ class _Layer:
 
 
 @dataclass(frozen=True)
-class _Direction:
+class LayerDirection:
     """One direction of a layer: its operator, and its number."""
 
-    layer: _Layer
+    layer: ImportedLayer
     operator: Recurrence
     number: int
 
@@ -72,7 +72,7 @@ class _Direction:
         if shape[axis] > 1:
             starts, ends = [0] * len(shape), list(shape)
             starts[axis], ends[axis] = number, number + 1
-            value = self._slice(value, starts, ends, f"{part}_alone")
+            value = self.cut(value, starts, ends, f"{part}_alone")
         return node.emit(Reshape(shape=(*shape[:axis], *shape[axis + 1 :])), value, part=part)
 
     def matrix(self, index: int, rows: int) -> Value:
@@ -93,14 +93,13 @@ class _Direction:
         apart = self.operator.linear_before_reset and self.operator.cell == "gru"
         shared = columns - width if apart else columns
         given, own = (
-            self._slice(value, [start], [start + shared], f"{self.name}_bias{start}")
-            for start in (0, columns)
+            self.cut(value, [start], [start + shared], f"{self.name}_bias{start}") for start in (0, columns)
         )
         both = node.emit(Add(), given, own, part=f"{self.name}_bias")
         if not apart:
             return both, None
         last, own_last = (
-            self._slice(value, [start + shared], [start + columns], f"{self.name}_last{start}")
+            self.cut(value, [start + shared], [start + columns], f"{self.name}_last{start}")
             for start in (0, columns)
         )
         return joined(node, [both, last], f"{self.name}_biases"), own_last
@@ -136,12 +135,13 @@ class _Direction:
         states = node.emit(self.operator, *operands, part=f"{name}_states")
         assert states.producer is not None
         first, final = (1, 0) if self.operator.reverse else (0, steps)
-        outputs = self._slice(states, [1 - first, 0, 0], [steps + 1 - first, batch, width], f"{name}_outputs")
-        last = self._slice(states, [final, 0, 0], [final + 1, batch, width], f"{name}_last_state")
+        outputs = self.cut(states, [1 - first, 0, 0], [steps + 1 - first, batch, width], f"{name}_outputs")
+        last = self.cut(states, [final, 0, 0], [final + 1, batch, width], f"{name}_last_state")
         last = node.emit(Reshape(shape=(batch, width)), last, part=f"{name}_last")
         return outputs, last, states.producer.outputs[1]
 
-    def _slice(self, value: Value, starts: list[int], ends: list[int], part: str) -> Value:
+    def cut(self, value: Value, starts: list[int], ends: list[int], part: str) -> Value:
+        """Emit the elements from `starts` on, before `ends`."""
         operator = Slice(tuple(starts), tuple(ends), (1,) * len(starts))
         return self.layer.node.emit(operator, value, part=part)
 
@@ -171,25 +171,27 @@ def _import(node: ImportNode, cell: str) -> None:
     if layout:
         x = node.emit(Transpose(perm=(1, 0, 2)), x, part="steps_first")
     steps, batch, inputs = x.type.shape
-    layer = _Layer(node, cell, steps, batch, node.kind(2).shape[-1], layout == 1)
+    layer = ImportedLayer(node, cell, steps, batch, node.kind(2).shape[-1], layout == 1)
     stated = node.integer("hidden_size", layer.width)
     node.require(stated == layer.width, "hidden_size differs from the weights")
     node.require(min(steps, batch, layer.width) > 0, f"input is {x.type}, which has nothing to do")
     rows = node.emit(Reshape(shape=(steps * batch, inputs)), x, part="rows")
-    lengths = _lengths(layer)
+    lengths = lengths_of(layer)
     directions = [
-        _Direction(layer, operator, number) for number, operator in enumerate(_operators(node, cell))
+        LayerDirection(layer, operator, number) for number, operator in enumerate(operators_of(node, cell))
     ]
     results = [direction.results(rows, lengths) for direction in directions]
-    _give(layer, [_within(layer, outputs, lengths, i) for i, (outputs, _, _) in enumerate(results)], 0)
+    give_directions(
+        layer, [_within(layer, outputs, lengths, i) for i, (outputs, _, _) in enumerate(results)], 0
+    )
     # A GRU and an RNN carry their hidden state, which int8 has not rounded.
     lasts = [last if cell == "lstm" else carried for _, last, carried in results]
-    _give(layer, lasts, 1)
+    give_directions(layer, lasts, 1)
     if cell == "lstm":
-        _give(layer, [carried for _, _, carried in results], 2)
+        give_directions(layer, [carried for _, _, carried in results], 2)
 
 
-def _operators(node: ImportNode, cell: str) -> list[Recurrence]:
+def operators_of(node: ImportNode, cell: str) -> list[Recurrence]:
     """The operators of all directions. Activations with numbers take the next of the lists."""
     directions = DIRECTIONS.get(node.string("direction", "forward"))
     if directions is None:
@@ -222,7 +224,7 @@ def _operators(node: ImportNode, cell: str) -> list[Recurrence]:
     ]
 
 
-def _lengths(layer: _Layer) -> Value | None:
+def lengths_of(layer: ImportedLayer) -> Value | None:
     """Steps of every sequence; None where all are as long."""
     lengths = layer.node.optional(4)
     if lengths is None or (lengths.data is not None and bool((lengths.data >= layer.steps).all())):
@@ -233,7 +235,7 @@ def _lengths(layer: _Layer) -> Value | None:
     return layer.node.emit(Cast(to=ElementType.INT32), lengths, part="lengths")
 
 
-def _within(layer: _Layer, outputs: Value, lengths: Value | None, number: int) -> Value:
+def _within(layer: ImportedLayer, outputs: Value, lengths: Value | None, number: int) -> Value:
     """Hidden states with zeros beyond the end of each sequence."""
     if lengths is None or not layer.node.is_used(0):
         return outputs
@@ -247,7 +249,7 @@ def _within(layer: _Layer, outputs: Value, lengths: Value | None, number: int) -
     return node.emit(Where(), within, outputs, zero, part=f"kept{number}")
 
 
-def _give(layer: _Layer, parts: list[Value], output: int) -> None:
+def give_directions(layer: ImportedLayer, parts: list[Value], output: int) -> None:
     """Put the directions of an output together, all with the axes [..., N, H]."""
     node = layer.node
     if not node.is_used(output):

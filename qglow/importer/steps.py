@@ -15,7 +15,7 @@ from qglow.core.types import Dimension
 from qglow.importer.binding import real_inputs, tensor_shape
 from qglow.interchange.inference import InferenceRefused, infer_types
 
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _SCAN = "Scan"
 
 

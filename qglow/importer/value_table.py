@@ -54,6 +54,7 @@ class ValueTable:
             self.used.__contains__,
             self.names.part,
             self._readers,
+            self.scope,
             kept=model.kept,
         )
         self.context.unsigned.update(unsigned)
