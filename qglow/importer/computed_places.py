@@ -34,7 +34,7 @@ def gather_tuples_at(node: ImportNode, batch: int, depth: int) -> None:
         starts, ends = (*(0,) * len(leading), i), (*leading, i + 1)
         column = node.emit(Slice(starts, ends, (1,) * len(ends)), index, part=f"column{i}")
         column = node.emit(Reshape(shape=leading), column, part=f"index{i}")
-        row = _row(node, _from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
+        row = _row(node, from_front(node, column, shape[batch + i], str(i)), strides[batch + i], str(i))
         places = row if places is None else node.emit(Add(), places, row, part=f"places{i}")
     assert places is not None  # tuples have at least one index
     axes = zip(range(batch), leading[:batch], strides[:batch], strict=True)
@@ -94,7 +94,7 @@ def _strides(shape: Shape) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:
+def from_front(node: ImportNode, index: Value, extent: int, part: str) -> Value:
     """Indices as int64, negative ones counted from the end."""
     if index.type.element is not ElementType.INT64:
         index = node.emit(Cast(to=ElementType.INT64), index, part=f"wide{part}")

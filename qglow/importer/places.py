@@ -1,4 +1,4 @@
-"""Import of what picks or replaces elements at places that are known before the model runs.
+"""Import of what picks or replaces elements at places, most of which are known before the model runs.
 
 https://onnx.ai/onnx/operators/ Compress, GatherElements, GatherND, ReverseSequence, Scatter,
 ScatterElements, ScatterND, TensorScatter
@@ -23,6 +23,7 @@ from qglow.graph.ops.shape import Identity, Reshape
 from qglow.importer.computed_places import gather_tuples_at, import_tensor_scatter
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.shape import joined
+from qglow.importer.written_places import write_along, write_at_tuples
 
 INDEX_BYTES = 8
 MOST_ROUNDS = 256
@@ -96,6 +97,10 @@ def import_reverse_sequence(node: ImportNode) -> None:
 def import_scatter_elements(node: ImportNode) -> None:
     """Import ScatterElements, and Scatter before opset 11: updates at places along an axis."""
     shape, axis = node.kind().shape, node.axis(node.integer("axis", 0), node.rank())
+    if not node.value(1).is_constant:
+        node.require(node.kind(1).shape == node.kind(2).shape, "indices and updates differ in shape")
+        write_along(node, axis, _combining(node))
+        return
     index = _indices(node, 1, shape[axis])
     node.require(
         index.shape == node.kind(2).shape and index.ndim == len(shape), "indices and updates differ in shape"
@@ -109,12 +114,15 @@ def import_scatter_elements(node: ImportNode) -> None:
 
 def import_scatter_nd(node: ImportNode) -> None:
     """Import ScatterND: updates at index tuples. Of two for one place the later one counts."""
-    shape = node.kind().shape
-    index = node.array(1, "the indices")
-    node.require(index.ndim > 0 and index.shape[-1] <= len(shape), "indices do not fit the data")
-    depth = index.shape[-1]
-    wanted = (*index.shape[:-1], *shape[depth:])
+    shape, own = node.kind().shape, node.kind(1).shape
+    node.require(len(own) > 0 and own[-1] <= len(shape), "indices do not fit the data")
+    depth = own[-1]
+    wanted = (*own[:-1], *shape[depth:])
     node.require(node.kind(2).shape == wanted, f"updates are {node.kind(2)}; shape {list(wanted)} is needed")
+    if not node.value(1).is_constant:
+        write_at_tuples(node, _combining(node))
+        return
+    index = node.array(1, "the indices")
     numbers = _numbered(node, shape)
     places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
     positions = numbers[tuple(places)]
@@ -152,18 +160,32 @@ def _replace_along(node: ImportNode, axis: int, places: Array) -> None:
     node.emit(Gather(axis=axis), both, node.part_constant("places", numbers))
 
 
+def _reduction(node: ImportNode) -> str:
+    """The name of the node's reduction; refused where it is not known or has no such elements."""
+    reduction = node.string("reduction", "none")
+    known = reduction == "none" or reduction in REDUCTIONS
+    node.require(known, f"reduction {reduction}; known are none, {', '.join(REDUCTIONS)}")
+    fits = reduction == "none" or node.kind().element is not ElementType.BOOL
+    node.require(fits, f"reduction {reduction} of {node.kind()}")
+    return reduction
+
+
+def _combining(node: ImportNode) -> Operator | None:
+    """The operator of the node's reduction; None where updates replace what is there."""
+    reduction = _reduction(node)
+    return None if reduction == "none" else REDUCTIONS[reduction][0]()
+
+
 def _scatter(node: ImportNode, numbers: Array, places: Array) -> None:
     """Replace the elements at these positions by the updates, or combine them as the reduction says."""
-    reduction = node.string("reduction", "none")
+    reduction = _reduction(node)
     if reduction == "none":
         flat = numbers.reshape(-1)
         flat[places.reshape(-1)] = numbers.size + np.arange(places.size)
         _replace(node, flat.reshape(numbers.shape))
         return
-    node.require(reduction in REDUCTIONS, f"reduction {reduction}; known are none, {', '.join(REDUCTIONS)}")
     operator, neutral = REDUCTIONS[reduction]
     total, dtype = node.value(0), node.kind().element.dtype
-    node.require(node.kind().element is not ElementType.BOOL, f"reduction {reduction} of {node.kind()}")
     rounds = rounds_of(places.reshape(-1), numbers.size)
     node.require(
         len(rounds) <= MOST_ROUNDS, f"{len(rounds)} updates of one place; {MOST_ROUNDS} are supported"

@@ -21,7 +21,7 @@ CONSTANTS = {
     "v": (RNG.standard_normal((8, 4)) / 3).astype(np.float32),
     "g": RNG.standard_normal(8).astype(np.float32),
     "same": np.eye(8, dtype=np.float32),
-    "one": np.ones((1, 1), np.float32),
+    "ones": np.ones((1, 2), np.float32),
 }
 
 
@@ -33,11 +33,13 @@ def path(tmp_path: Path) -> Path:
         helper.make_node(
             "FusedGemm", ["a", "same", "g"], ["b"], name="bent", domain="com.microsoft", activation="Softsign"
         ),
-        helper.make_node("ScatterElements", ["b", "place", "one"], ["c"], name="set", axis=1),
+        helper.make_node(
+            "ScatterElements", ["b", "places", "ones"], ["c"], name="count", axis=1, reduction="add"
+        ),
         helper.make_node("MatMul", ["c", "v"], ["y"], name="second"),
     ]
-    model = tiny_model(nodes, {"x": [1, 8]}, ["y"], CONSTANTS)
-    model.graph.input.append(helper.make_tensor_value_info("place", TensorProto.INT64, [1, 1]))
+    model = tiny_model(nodes, {"x": [1, 8]}, ["y"], CONSTANTS, opset=18)
+    model.graph.input.append(helper.make_tensor_value_info("places", TensorProto.INT64, [1, 2]))
     model.opset_import.add(domain="com.microsoft", version=1)
     return save(model, tmp_path)
 
@@ -46,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 def data() -> dict[str, Array]:
     return {
         "x": RNG.standard_normal((16, 8)).astype(np.float32),
-        "place": RNG.integers(0, 8, (16, 1)),
+        "places": RNG.integers(0, 8, (16, 2)),
     }
 
 
@@ -123,10 +125,10 @@ def test_what_a_node_refuses_is_told_and_does_no_harm(path: Path, data: dict[str
     feeds = first_of(data)
     before = program(feeds)["y"]
     with pytest.raises(DataError, match="ScatterElements: onnxruntime cannot run it on these inputs"):
-        program({**feeds, "place": np.array([[99]])})
+        program({**feeds, "places": np.array([[99, 0]])})
     np.testing.assert_array_equal(program(feeds)["y"], before)
     output = np.zeros((1, 4), np.float32)
-    bound = program.bind({**feeds, "place": np.array([[99]])}, {"y": output})
+    bound = program.bind({**feeds, "places": np.array([[99, 0]])}, {"y": output})
     with pytest.raises(DataError, match="ScatterElements"):
         bound()
 

@@ -67,6 +67,27 @@ BY_ROWS = [
     node("Gather", ["r", "place"], ["y"], axis=0),
 ]
 """One token of each sentence, where data decide which, as CLIP takes it."""
+SEEN = [
+    *sizes("x"),
+    node("ReduceSum", ["x", "last"], ["counts"], keepdims=0),
+    node("Cast", ["counts"], ["lengths"], to=TensorProto.INT64),
+    node("Sub", ["lengths", "one"], ["ends"]),
+    node("Unsqueeze", ["every", "last"], ["firsts"]),
+    node("Unsqueeze", ["ends", "last"], ["seconds"]),
+    node("Concat", ["firsts", "seconds"], ["tuples"], axis=-1),
+    node(
+        "ConstantOfShape",
+        ["sizes"],
+        ["nothing"],
+        value=helper.make_tensor("zero", TensorProto.INT64, [1], [0]),
+    ),
+    node("Shape", ["ends"], ["batch"]),
+    node("Expand", ["one", "batch"], ["ones"]),
+    node("ScatterND", ["nothing", "tuples", "ones"], ["marked"]),
+    node("CumSum", ["marked", "one"], ["seen"], reverse=1),
+    node("Cast", ["seen"], ["y"], to=TensorProto.FLOAT),
+]
+"""The mask of frames as wav2vec 2.0 makes it: ones up to the place `length - 1` of each row."""
 HEAD = np.random.default_rng(5).normal(size=(6, 6)).astype(np.float32)
 
 
@@ -123,6 +144,33 @@ def test_scores_of_one_token_of_each_sentence(nodes: list[NodeProto], bounds: di
             wanted = np.maximum(x[np.arange(batch), x.max(2).argmax(1)] @ HEAD, 0)
             np.testing.assert_allclose(program({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
             assert program({"x": x})["y"].tobytes() == source.compile()({"x": x})["y"].tobytes()
+
+
+@pytest.mark.parametrize("bounds", [BOUNDS, {"N": 1, "T": 16}])
+def test_ones_up_to_the_last_place_of_each_row(bounds: dict[str, int]) -> None:
+    source = model(SEEN, {"x": ("N", "T")})
+    assert not any("onnxruntime" in note for note in source.bound)
+    program = source.compile(bounds=bounds)
+    for batch, count in SIZES:
+        if batch <= bounds["N"]:
+            lengths = np.random.default_rng(batch).integers(1, count + 1, (batch, 1))
+            wanted = (np.arange(count) < lengths).astype(np.float32)
+            np.testing.assert_array_equal(program({"x": wanted})["y"], wanted)
+
+
+def test_updates_of_as_many_places_as_a_call_has() -> None:
+    """New rows of a table, at places that an input names."""
+    nodes = [node("Unsqueeze", ["at", "last"], ["tuples"]), node("ScatterND", ["x", "tuples", "u"], ["y"])]
+    made = tiny_model(nodes, {"x": (12, 3), "u": ("T", 3), "at": ("T",)}, ["y"], NUMBERS, opset=17)
+    made.graph.input[2].type.tensor_type.elem_type = TensorProto.INT64
+    source = qglow.load_model(made.SerializeToString())
+    program, random = source.compile(bounds={"T": 16}), np.random.default_rng(9)
+    for count in (16, 5, 1):
+        x, u = (random.normal(size=(size, 3)).astype(np.float32) for size in (12, count))
+        at = random.integers(-12, 12, count)
+        wanted = x.copy()
+        wanted[at] = u
+        np.testing.assert_array_equal(program({"x": x, "u": u, "at": at})["y"], wanted)
 
 
 def test_places_that_count_from_the_end_of_each_sentence() -> None:

@@ -201,9 +201,15 @@ class CumSum(Operator):
         return (x,)
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
-        """The same axis; along its own, sums from the end begin with what is behind the live places."""
-        own = normal_axis(self.axis, len(operand(inputs, 0, "x").shape))
-        return None if axis == own and self.reverse else AxisEffect(axis, running=axis == own)
+        """The same axis; along its own, sums from the end begin with zeros, which add nothing.
+
+        Reals that begin there have no such number: 0 added to -0 is 0.
+        """
+        x = operand(inputs, 0, "x")
+        own = normal_axis(self.axis, len(x.shape))
+        if axis != own or not self.reverse:
+            return AxisEffect(axis, running=axis == own)
+        return None if x.is_float and not self.exclusive else AxisEffect(axis, neutral=0.0, running=True)
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.reduce."""

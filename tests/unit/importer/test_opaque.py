@@ -153,7 +153,7 @@ def test_names_do_not_matter_to_a_fingerprint(tmp_path: Path) -> None:
 def test_inputs_and_constants_of_16_bits_go_to_such_nodes(size: int, tmp_path: Path) -> None:
     """A large constant is an operand of its own, a small one a part of the node."""
     node = helper.make_node("ScatterElements", ["table", "places", "x"], ["y"], axis=1)
-    table = np.linspace(-1, 1, size).astype(np.float16)[None]
+    table = np.linspace(-1, 1, size).astype(np.float16).reshape(2, -1)
     model = tiny_model([node], {"x": (1, 3)}, ["y"], {"table": table}, output_type=TensorProto.FLOAT16)
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
     model.graph.input.append(helper.make_tensor_value_info("places", TensorProto.INT64, [1, 3]))
@@ -161,7 +161,7 @@ def test_inputs_and_constants_of_16_bits_go_to_such_nodes(size: int, tmp_path: P
     graph = import_model(path).graph
     verify_graph(graph, "as imported")
     assert opaque_kinds(graph) == ["ScatterElements"]
-    feeds = {"x": np.array([[0.1, -2.5, 7]], np.float16), "places": np.array([[4, 0, 2]])}
+    feeds = {"x": np.array([[0.1, -2.5, 7]], np.float16), "places": np.array([[1, 0, 2]])}
     found = Interpreter(graph).run(feeds)["y"]
     assert found.dtype == np.float16
     np.testing.assert_array_equal(found, session(path).run(None, feeds)[0])
