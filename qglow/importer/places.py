@@ -7,7 +7,7 @@ ScatterElements, ScatterND, TensorScatter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ def import_scatter_elements(node: ImportNode) -> None:
     fits = all(few <= many for i, (few, many) in enumerate(zip(index.shape, shape, strict=True)) if i != axis)
     node.require(fits, f"indices {list(index.shape)} are larger than data {list(shape)}")
     part = numbers[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))]
-    _scatter(node, numbers, np.take_along_axis(part, index, axis))
+    _write(node, numbers, np.take_along_axis(part, index, axis))
 
 
 def import_scatter_nd(node: ImportNode) -> None:
@@ -125,13 +125,30 @@ def import_scatter_nd(node: ImportNode) -> None:
     index = node.array(1, "the indices")
     numbers = _numbered(node, shape)
     places = np.moveaxis(_in_range(node, index, shape[:depth]), -1, 0)
-    positions = numbers[tuple(places)]
-    is_partial = positions.size < numbers.size and node.string("reduction", "none") == "none"
-    found = _along_axis(positions, shape) if is_partial else None
-    if found is None:
-        _scatter(node, numbers, positions)
-    else:
-        _replace_along(node, *found)
+    _write(node, numbers, numbers[tuple(places)])
+
+
+def _write(node: ImportNode, numbers: Array, positions: Array) -> None:
+    """Write the updates at these positions, along an axis where they are at some of its places."""
+    is_partial = 0 < positions.size < numbers.size and _reduction(node) == "none"
+    for part in _parts_along(positions, numbers.shape) if is_partial else ():
+        found = _along_axis(part, numbers.shape)
+        if found is not None:
+            updates = node.value(2)
+            if updates.type.shape != part.shape:
+                updates = node.emit(Reshape(shape=part.shape), updates, part="apart")
+            _replace_along(node, updates, *found)
+            return
+    _scatter(node, numbers, positions)
+
+
+def _parts_along(positions: Array, shape: Shape) -> Iterator[Array]:
+    """Positions as they would be some places of each axis of data of a shape."""
+    whole = math.prod(shape)
+    for axis, extent in enumerate(shape):
+        count, left = divmod(positions.size * extent, whole)
+        if not left:
+            yield positions.reshape(*shape[:axis], count, *shape[axis + 1 :])
 
 
 def _along_axis(positions: Array, shape: Shape) -> tuple[int, Array] | None:
@@ -151,12 +168,12 @@ def _along_axis(positions: Array, shape: Shape) -> tuple[int, Array] | None:
     return None
 
 
-def _replace_along(node: ImportNode, axis: int, places: Array) -> None:
+def _replace_along(node: ImportNode, updates: Value, axis: int, places: Array) -> None:
     """Replace what is at places along an axis by the updates; other axes may have any size."""
     count = node.kind().shape[axis]
     numbers = np.arange(count)
     numbers[places] = count + np.arange(places.size)
-    both = joined(node, (node.value(0), node.value(2)), "both", axis)
+    both = joined(node, (node.value(0), updates), "both", axis)
     node.emit(Gather(axis=axis), both, node.part_constant("places", numbers))
 
 

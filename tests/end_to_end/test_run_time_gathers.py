@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
 import qglow
 from qglow.core.types import Array
-from tests.unit.importer.tiny import tiny_model
+from tests.unit.importer.tiny import session, tiny_model
 
 node = helper.make_node
 BOUNDS = {"N": 8, "T": 16}
@@ -361,3 +363,47 @@ def test_replaced_columns_are_of_any_size() -> None:
     ]
     shapes = {"firsts": np.array([-1, 1, 1]), "seconds": np.array([1, -1, 1])}
     assigned(nodes, {**shapes, "column": np.array([[[0, 1, 5]]])})
+
+
+WRITTEN = {
+    "elements": [
+        node("Expand", ["two", "new"], ["i"]),
+        node("ScatterElements", ["x", "i", "u"], ["y"], axis=1),
+    ],
+    "tuples": [
+        node("Range", ["zero", "n", "one"], ["every"]),
+        node("Unsqueeze", ["every", "last"], ["firsts"]),
+        node("Shape", ["firsts"], ["column"]),
+        node("Expand", ["two", "column"], ["seconds"]),
+        node("Concat", ["firsts", "seconds"], ["pairs"], axis=-1),
+        node("Squeeze", ["u", "middle"], ["v"]),
+        node("ScatterND", ["x", "pairs", "v"], ["y"]),
+    ],
+}
+"""New values of one place of each row, as PyTorch's exporters write `x[:, 2] = u`."""
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_known_place_of_each_row_is_written_in_batches_of_any_size(form: str, tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["sizes"]),
+        node("Gather", ["sizes", "zero"], ["n"]),
+        node("Shape", ["u"], ["new"]),
+        *WRITTEN[form],
+    ]
+    numbers = {**NUMBERS, "middle": np.array([1])}
+    made = tiny_model(nodes, {"x": ("N", 5, 3), "u": ("N", 1, 3)}, ["y"], numbers, opset=17)
+    source = qglow.load_model(made.SerializeToString())
+    program, random = source.compile(bounds={"N": 8}), np.random.default_rng(3)
+    sets = [
+        {name: random.normal(size=(count, size, 3)).astype(np.float32) for name, size in (("x", 5), ("u", 1))}
+        for count in (8, 3, 1)
+    ]
+    quantized = source.quantize(source.profile(sets[0]))
+    quantized.export_qdq(tmp_path / "open.onnx")
+    for given in sets:
+        wanted = given["x"].copy()
+        wanted[:, 2] = given["u"][:, 0]
+        np.testing.assert_array_equal(program(given)["y"], wanted)
+        (found,) = session(tmp_path / "open.onnx").run(None, given)
+        np.testing.assert_array_equal(found, quantized.compile()(given)["y"])
