@@ -92,11 +92,11 @@ class ResizableModel:
         return graph, BoundedForm(taken, inputs, outputs, counts, {}, (), StoredConstants({}))
 
     def _bounded(self, taken: ProgramSizes) -> tuple[Graph, BoundedForm]:
-        samples = [SizedGraph(entry, self._graph(taken, entry)) for entry in _samples(taken)]
+        samples = [self._sample(taken, entry) for entry in _samples(taken)]
         if _has_strides(samples[0].graph):
             between = {name: taken.sizes[name] * 3 // 4 for name in taken.open}
             further = {**taken.sizes, **between}
-            samples.append(SizedGraph(further, self._graph(taken, further)))
+            samples.append(self._sample(taken, further))
         self._refuse_tail(samples[0].graph)
         _decompose_whole([entry.graph for entry in samples])
         made = bounded_graph(samples, self._small_constants(taken))
@@ -137,6 +137,18 @@ class ResizableModel:
                 return SmallConstants({}, {})
             sizes = larger
         return SmallConstants(sizes, {value.name: value for value in graph.constants()})
+
+    def _sample(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> SizedGraph:
+        """The graph of some sizes; an error says which of them may have to be equal."""
+        try:
+            return SizedGraph(sizes, self._graph(taken, sizes))
+        except QglowError as error:
+            error.details += tuple(
+                f"'{one}' and '{other}' have other sizes there; where they are always equal, "
+                f"give '{other}' as '{one}'"
+                for one, other in self.dimensions.perhaps_equal(taken.sizes, sizes)
+            )
+            raise
 
     def _graph_if_taken(self, taken: ProgramSizes, sizes: Mapping[str, int]) -> Graph | None:
         """The graph of some sizes; None where the model takes no such sizes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +77,20 @@ class BoundedInputs:
             sizes = [str(top) if top == bottom else f"{bottom}..{top}" for bottom, top in pairs]
             texts.append(f"{printable(name)} [{', '.join(sizes)}]")
         return ", ".join(texts)
+
+    def perhaps_equal(self, bounds: Mapping[str, int], sizes: Mapping[str, int]) -> list[tuple[str, str]]:
+        """Pairs of dimensions of one bound and different sizes, which inputs have as the same axis.
+
+        Exporters that name dimensions by themselves give each input names of its own.
+        """
+        columns = itertools.zip_longest(*self.inputs.values())
+        found = [dict.fromkeys(str(count) for count in column if count is not None) for column in columns]
+        pairs = (pair for names in found for pair in itertools.combinations(names, 2))
+        return [
+            (one, other)
+            for one, other in pairs
+            if {one, other} <= sizes.keys() and bounds[one] == bounds[other] and sizes[one] != sizes[other]
+        ]
 
     def bounded(self, programs: Iterable[Mapping[str, int]]) -> BoundedInputs:
         """The same where programs have these largest sizes."""

@@ -110,7 +110,8 @@ def _forms(model: ResizableModel, taken: ProgramSizes, notes: list[str]) -> list
         try:
             every = every_size(taken)
         except UsageError as many:
-            raise UnsupportedError(f"no program takes several sizes: {error}; {many}") from error
+            reason = f"no program takes several sizes: {error.args[0]}; {many}"
+            raise UnsupportedError(reason, details=error.details) from error
         notes.append(f"{len(every)} programs, one for each size: {error}")
         return [model.form(one) for one in every]
 
