@@ -26,7 +26,7 @@ from qglow.graph.ops.reduce import ReduceMax
 from qglow.graph.ops.selection import Max, Where
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.importer.computed_places import from_front
-from qglow.importer.node import ImportNode
+from qglow.importer.node import ImportNode, NeedsConstant
 from qglow.numerics.places import first_places
 
 PLACE_BYTES = 8
@@ -98,7 +98,7 @@ def write_along(node: ImportNode, axis: int, operator: Operator | None) -> None:
     shape, wanted = node.kind().shape, node.kind(1).shape
     shared = tuple(i for i in range(len(shape)) if i != axis)
     fits = len(wanted) == len(shape) and all(shape[i] == wanted[i] for i in shared)
-    node.require(fits, f"computed indices {list(wanted)} of data {list(shape)}")
+    _require(node, fits, f"{list(wanted)} indices of data {list(shape)}")
     order, extents = (*shared, axis), tuple(wanted[i] for i in (*shared, axis))
     index = _arranged(node, node.value(1), order, extents, "index")
     updates = _arranged(node, node.value(2), order, extents, "updates")
@@ -157,11 +157,9 @@ def _write(node: ImportNode, writing: Writing, operator: Operator | None) -> Non
     """Add the choice between what is there and what is written."""
     comparisons = math.prod((*writing.extents, writing.count, *writing.named))
     few = comparisons <= max(FEW_COMPARISONS, MOST_COMPARISONS * node.kind().size)
-    node.require(few, f"{writing.count} computed places of {list(writing.named)}")
+    _require(node, few, f"indices of {writing.count} updates at {list(writing.named)} places")
     require_more_memory(PLACE_BYTES * comparisons, f"node '{node.name}'")
-    node.require(
-        operator is None or writing.count == 1, "several updates that are combined at computed places"
-    )
+    _require(node, operator is None or writing.count == 1, "indices of several updates that are combined")
     number, hit = _number(writing.updates), _matches(node, writing)
     if writing.count == 1:
         hit = node.emit(Reshape(shape=(*writing.extents, *writing.named)), hit, part="at")
@@ -185,6 +183,14 @@ def _write(node: ImportNode, writing: Writing, operator: Operator | None) -> Non
     if operator is not None:
         update = node.emit(operator, node.value(0), update, part="combined")
     node.emit(Where(), hit, update, data)
+
+
+def _require(node: ImportNode, condition: bool, what: str) -> None:
+    """Refuse indices that are computed, unless a condition holds; constants would do."""
+    if not condition:
+        indices = node.value(1)
+        problem = "are computed while the model runs; they must be constants"
+        raise NeedsConstant(f"{what} ('{indices.name}') {problem}", indices)
 
 
 def _one_number(node: ImportNode, value: Value, part: str) -> Value:

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
             "FusedGemm", ["a", "same", "g"], ["b"], name="bent", domain="com.microsoft", activation="Softsign"
         ),
         helper.make_node(
-            "ScatterElements", ["b", "places", "ones"], ["c"], name="count", axis=1, reduction="add"
+            "ScatterElements", ["b", "places", "ones"], ["c"], name="set", axis=1, reduction="add"
         ),
         helper.make_node("MatMul", ["c", "v"], ["y"], name="second"),
     ]
