@@ -70,7 +70,7 @@ def lower(
     operator without a lowering.
     """
     work = graph.copy()
-    lowering_pipeline().run(work, verify_graph)
+    lowering_pipeline(observed=not whole).run(work, verify_graph)
     program = _lower(work, _Manner(backend, thrift, live, limits, whole))
     verify_program(program, "after lowering")
     return program

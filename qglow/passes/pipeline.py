@@ -101,9 +101,13 @@ def canonical_pipeline() -> Pipeline[Graph]:
     )
 
 
-def lowering_pipeline() -> Pipeline[Graph]:
-    """Return the passes over a graph, float or int8, before its lowering. No bit of a result changes."""
-    return Pipeline((DequantizeConstants(), MergeProducts(), ShareTables()))
+def lowering_pipeline(observed: bool = False) -> Pipeline[Graph]:
+    """Return the passes over a graph, float or int8, before its lowering. No bit of a result changes.
+
+    observed: whether each value is seen, and each constant exchanged, by itself; products stay apart then.
+    """
+    merging = () if observed else (MergeProducts(),)
+    return Pipeline((DequantizeConstants(), *merging, ShareTables()))
 
 
 def canonicalize(graph: Graph, log: PassLog | None = None) -> Graph:

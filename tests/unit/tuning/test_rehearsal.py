@@ -10,9 +10,12 @@ import pytest
 from onnx import helper
 
 import qglow
-from qglow.core.types import Array
+from qglow.core.types import Array, float_type
+from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
 from qglow.graph.interpreter import interpret
+from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Mul
 from qglow.graph.text import parse_graph
 from qglow.graph.verifier import verify_graph
 from qglow.profiling.samples import Sample
@@ -151,6 +154,36 @@ def test_constants_that_are_exchanged_are_those_of_a_graph_made_anew() -> None:
         assert again is not None
         exact = Rehearsal(*graphs, quantizer.options, exchange=Exchange(exact=nodes))
         equal(again(inputs, {}), exact(inputs, {}))
+
+
+def siblings() -> Graph:
+    """Two narrow convolutions of one value, which usual programs compute as one."""
+    random = np.random.default_rng(21)
+    b = GraphBuilder("siblings")
+    x = b.input("x", float_type(1, 3, 6, 6))
+    parts = []
+    for name in ("first", "second"):
+        w = b.constant(f"{name}.w", random.normal(size=(4, 3, 1, 1)).astype(np.float32))
+        bias = b.constant(f"{name}.b", random.normal(size=4).astype(np.float32))
+        parts.append(b.node(Conv(), x, w, bias, name=name))
+    return b.finish(b.node(Mul(), *parts, name="y"))
+
+
+def test_constants_of_products_that_would_be_merged_are_exchanged() -> None:
+    """A rehearsal keeps them apart, so that trials of one product need no code of their own."""
+    quantizer = made(siblings(), small_images(6))
+    result = quantizer(Recipe())
+    graphs = result.source, result.graph
+    first = Rehearsal(*graphs, quantizer.options)
+    exact = {node.name for node in result.graph.nodes if node.operator.accumulate is not None}
+    assert len(exact) == 2 and {"first", "second"} <= first.rounded
+    for name in exact:
+        exchange = Exchange(exact={name})
+        found = first.exchanged(*graphs, exchange)
+        assert found is not None
+        anew = Rehearsal(*graphs, quantizer.options, exchange=exchange)
+        inputs = {"x": small_images(1)[0].inputs["x"][None]}
+        equal(found(inputs, parameters_of(result)), anew(inputs, parameters_of(result)))
 
 
 def test_a_float_node_may_read_weights_that_the_model_dequantizes(tmp_path: Path) -> None:
