@@ -26,10 +26,7 @@ from qglow.tuning.row_rules import (
 )
 from qglow.tuning.stage import Stage
 from qglow.tuning.wide_bound import most_level
-from qglow.tuning.wide_search import most_cycles
-
-GAIN_DB = 1.0
-"""Least gain in SQNR, in dB."""
+from qglow.tuning.wide_search import GAIN_DB, most_cycles
 
 
 def with_rows(

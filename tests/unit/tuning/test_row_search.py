@@ -16,7 +16,6 @@ from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.rewriting import operand
 from qglow.profiling.samples import Sample
-from qglow.recipe.choices import FIXED, Calibration
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.quantizer import Quantizer
@@ -25,7 +24,7 @@ from qglow.tuning.row_search import with_rows
 from qglow.tuning.stage import Stage
 from tests.unit.quantization.attention_networks import bert
 from tests.unit.tuning.repair_networks import level, made
-from tests.unit.tuning.test_without_range import texts
+from tests.unit.tuning.test_without_range import DECIDED, texts
 
 WIDTH = 32
 HALF = WIDTH // 2
@@ -97,17 +96,7 @@ def test_rows_that_win_nothing_are_not_measured() -> None:
     assert with_rows(stage, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, stage.runs)) is None
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        Recipe(scheme="cnn"),
-        Recipe(per_tensor=True),
-        Recipe(requantization=FIXED),
-        Recipe(calibration=Calibration("minmax", stated=True)),
-        Recipe(assert_all_quantized=True),
-        Recipe(rules=(Rule(Match(operator="Gemm"), dtype="int8"),)),
-    ],
-)
+@pytest.mark.parametrize("recipe", [*DECIDED, Recipe(rules=(Rule(Match(operator="Gemm"), dtype="int8"),))])
 def test_what_a_recipe_states_stays(recipe: Recipe) -> None:
     kept = sounds(16, 5)
     quantizer = made(perceptron(), kept)
