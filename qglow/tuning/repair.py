@@ -31,7 +31,7 @@ from qglow.tuning.costs import multiply_adds
 from qglow.tuning.harm import FAMILIES, harmful, leaving_out
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.remembered import Remembered, arrays_of
-from qglow.tuning.row_search import with_rows
+from qglow.tuning.row_search import is_mostly_rows, with_rows
 from qglow.tuning.self_check import FloatRuns, with_ranks
 from qglow.tuning.single_values import best_singles, by_method, rules_for
 from qglow.tuning.stage import LIKELY_DB, Stage
@@ -107,13 +107,16 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     search = _Search(quantizer, runs)
     if not stage.rehearsal.rounded and not RoundedInside(stage):
         return Repaired(recipe, (), stage.result, runs)
+    rows_first = is_mostly_rows(quantizer.graph, recipe)
     if recipe.calibration.is_default:
         stage = search.with_calibration(stage)
-        if stage.sqnr_db < AMPLE_DB:
-            stage = search.with_singles(stage)
+    if rows_first and stage.sqnr_db < AMPLE_DB:
+        stage = search.with_rows(stage, recipe)
+    if recipe.calibration.is_default and stage.sqnr_db < AMPLE_DB:
+        stage = search.with_singles(stage)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge else FINE_DB):
         stage = search.without_harm(stage)
-    if stage.sqnr_db < AMPLE_DB:
+    if not rows_first and stage.sqnr_db < AMPLE_DB:
         stage = search.with_rows(stage, recipe)
     if stage.sqnr_db < (AMPLE_DB if stage.can_judge and affords_wide(stage) else FINE_DB):
         stage = search.with_wide_nodes(stage)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Mapping
 
 from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import operand
+from qglow.graph.work import node_multiply_adds
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.dynamic import unfit_for_rows
 from qglow.recipe.choices import FIXED
 from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
+from qglow.tuning.costs import multiply_adds
 
 MOST_UNEVEN = 2.0
 """Largest ratio of the two ends of a range. Rows are symmetric, which costs results of activations a bit."""
@@ -42,6 +45,11 @@ def is_even(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
         return False
     ends = sorted((-seen.low, seen.high))
     return ends[1] <= MOST_UNEVEN * ends[0]
+
+
+def is_mostly(products: Iterable[Node], graph: Graph) -> bool:
+    """Whether these products have at least half of a graph's multiplications with weights."""
+    return 2.0 * math.fsum(map(node_multiply_adds, products)) >= multiply_adds(graph)
 
 
 def rules_for_rows(products: Iterable[Node], graph: Graph, choices: Choices) -> list[Rule]:

@@ -24,8 +24,8 @@ is suspicious without; one that is broken has no limit."""
 LONGEST_GOOD = 1.05
 """The same of a model that is good without."""
 LONGEST_LIGHT = 1.25
-"""The same, in place of `LONGEST`, of a model whose light nodes beside attention become float, as they are in
-attention; `LONGEST` is in place of `LONGEST_GOOD` then."""
+"""The same, in place of `LONGEST`, of a model whose light nodes beside attention, or between rows, become
+float, as they are in attention; `LONGEST` is in place of `LONGEST_GOOD` then."""
 STEEP_DB = 3.0
 """Gain in SQNR, in dB, for which a good model may take the time of a suspicious one."""
 LARGEST_SHARE = 0.1
@@ -164,10 +164,14 @@ def _factor(sqnr_db: float, won_db: float, longest: tuple[float, float]) -> floa
     return other if sqnr_db < GOOD_DB or won_db >= STEEP_DB else good
 
 
-def most_cycles(stage: Stage, won_db: float) -> float:
-    """Estimated cycles that a run may take for so many dB more than the program of a stage has."""
+def most_cycles(stage: Stage, won_db: float, light: bool = False) -> float:
+    """Estimated cycles that a run may take for so many dB more than the program of a stage has.
+
+    light: whether light nodes become float, as they are in attention.
+    """
     level = decibels(stage.measured.plain.worst)
-    return _factor(level, won_db, (LONGEST_GOOD, LONGEST)) * stage.cycles
+    longest = (LONGEST, LONGEST_LIGHT) if light else (LONGEST_GOOD, LONGEST)
+    return _factor(level, won_db, longest) * stage.cycles
 
 
 def affords_wide(stage: Stage) -> bool:

@@ -11,6 +11,8 @@ from qglow.core.types import float_type
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph, Value
 from qglow.graph.ops.conv import Conv
+from qglow.graph.ops.elementwise import Add, Mul
+from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.shape import Reshape
@@ -28,6 +30,7 @@ from tests.unit.tuning.test_without_range import DECIDED, texts
 
 WIDTH = 32
 HALF = WIDTH // 2
+TOKENS = 8
 QUIET = 0.01
 ONE = "one product measures its rows while the model runs"
 ALL = "3 products measure their rows while the model runs"
@@ -109,6 +112,39 @@ def test_all_layers_measure_their_rows_where_that_is_better_than_those_of_even_i
     assert ALL in [each.what for each in repaired(Recipe(), quantizer, kept).repairs]
     recipe = Recipe(rules=(Rule(Match(name="second"), dtype="int8"),))
     assert measured(quantizer, repaired(recipe, quantizer, kept).recipe) == {"x", "second"}
+
+
+def gated() -> Graph:
+    """A gated block with a residual sum around its last layer: int8 takes little time for light nodes."""
+    b = GraphBuilder("gated")
+    total = b.node(Add(), *(b.input(name, float_type(TOKENS, WIDTH)) for name in "xz"))
+    h = layer(b, total, "first", 1, lo=0.0, quiet=QUIET)
+    h = b.node(Add(), layer(b, h, "second", 2), total)
+    for _ in range(4):
+        h = b.node(Mul(), b.node(Tanh(), h), b.node(Sigmoid(), h))
+    return b.finish(b.node(Add(), layer(b, h, "last", 3), h))
+
+
+def test_light_nodes_between_rows_are_float_where_rows_alone_win_little() -> None:
+    def drawn(count: int, seed: int) -> list[Sample]:
+        """Samples of all rows: a loud one and a quiet one in turn."""
+        loud = np.random.default_rng(seed).normal(size=(count, 2, TOKENS, WIDTH)).astype(np.float32)
+        loud[::2, ..., HALF:] = 0.0
+        loud[1::2, ..., :HALF] = 0.0
+        loud[1::2] *= QUIET
+        shape = (TOKENS, WIDTH)
+        return [Sample(f"{i}", {"x": x, "z": z}, whole=shape) for i, (x, z) in enumerate(loud)]
+
+    kept, fresh = drawn(8, 5), drawn(24, 77)
+    quantizer = made(gated(), kept)
+    plain = Stage.first(Recipe(), quantizer, kept)
+    found = with_rows(plain, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, plain.runs))
+    assert found is not None and found[1].what == f"{ALL}, and light nodes are float"
+    rows, light = found[0].recipe.rules
+    assert (rows.dtype, light.dtype) == ("dynamic", "float")
+    reached = level(quantizer, found[0].recipe, fresh)
+    assert reached > level(quantizer, Recipe(), fresh) + 10.0
+    assert reached > level(quantizer, Recipe(rules=(rows,)), fresh) + 10.0
 
 
 def classifier() -> Graph:
