@@ -150,6 +150,12 @@ def change(node: Node, operator: Operator, inputs: Sequence[Value | None] | None
     return node
 
 
+def give_result(node: Node, result: Value) -> None:
+    """Replace the only result of a node; another node has to produce the old one."""
+    node.outputs = (result,)
+    result.producer, result.index = node, 0
+
+
 def fuse(graph: Graph, first: Node, last: Node, operator: Operator, inputs: Sequence[Value | None]) -> Node:
     """Replace a producer and its only user by one node, which keeps the name of the first.
 

@@ -22,6 +22,7 @@ from qglow.graph.rewriting import (
     change,
     dequantized_constant,
     fuse,
+    give_result,
     new_constant,
     operand,
     private,
@@ -124,14 +125,8 @@ def _gemm_of_rows(node: Node, graph: Graph, a: Value, weights: Value) -> int:
     reshape = Node(graph.unique_name(f"{node.name}.rows"), Reshape(shape=(rows, depth)), [a], [flat])
     graph.insert_before(node, reshape)
     change(node, Gemm(), [flat, weights, None])
-    _give(node, Value(graph.unique_name(f"{node.output.name}.rows"), float_type(rows, columns)))
+    give_result(node, Value(graph.unique_name(f"{node.output.name}.rows"), float_type(rows, columns)))
     return rows
-
-
-def _give(node: Node, product: Value) -> None:
-    """Replace the result of a node; another node has to produce the old one."""
-    node.outputs = (product,)
-    product.producer, product.index = node, 0
 
 
 def _gemm(node: Node, graph: Graph) -> Outcome:
@@ -147,7 +142,7 @@ def _gemm(node: Node, graph: Graph) -> Outcome:
     change(node, MatMul(), [x, w])
     if bias is not None:
         result = node.output
-        _give(node, Value(graph.unique_name(f"{result.name}.product"), result.type))
+        give_result(node, Value(graph.unique_name(f"{result.name}.product"), result.type))
         addition = Add(lo=operator.lo, hi=operator.hi)
         name = graph.unique_name(f"{node.name}.bias")
         graph.insert_after(node, Node(name, addition, [node.output, bias], [result]))

@@ -7,6 +7,7 @@ from qglow.graph.graph import Graph
 from qglow.graph.verifier import verify_graph
 from qglow.passes.arithmetic_to_affine import ArithmeticToAffine
 from qglow.passes.batchnorm_to_affine import BatchnormToAffine
+from qglow.passes.conv_to_gemm import ConvToGemm
 from qglow.passes.dequantize_constants import DequantizeConstants
 from qglow.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
@@ -48,6 +49,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     SinkReshapes,
     PadIntoConv,
     PadIntoPool,
+    ConvToGemm,
     MatmulAddToGemm,
     ArithmeticToAffine,
     JoinAffine,
@@ -87,6 +89,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             SinkReshapes(),
             PadIntoConv(),
             PadIntoPool(),
+            ConvToGemm(),
             MatmulAddToGemm(),
             SinkReshapes(),
             MatmulAddToGemm(),
