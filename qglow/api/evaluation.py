@@ -127,18 +127,22 @@ def compare_layers(
 @taking(LatencyOptions)
 def bench(
     model: Model | QuantizedModel,
+    data: Data | None = None,
     *,
+    recipe: Recipe | None = None,
     progress: Progress | None = None,
     **options: Unpack[LatencyKeywords],
 ) -> BenchResult:
-    """Measure median latencies of qglow and onnxruntime, float32 and int8, in turns on random inputs.
+    """Measure median latencies of qglow and onnxruntime, float32 and int8, in turns on the same inputs.
 
-    A float model has no int8 programs. A model that was quantized before it was loaded has no float32
-    programs, and onnxruntime runs its own file. openvino: also measure OpenVINO on the same files, and in
-    bfloat16 if the processor supports it. threads: of every program (default: QGLOW_THREADS, else the
-    physical cores that the process may use). alternations: turns of each program.
+    data: the first of these samples are the inputs, prepared by `recipe`, or as the int8 model's own recipe
+    says; without, inputs are random, and integers 0 or 1. A float model has no int8 programs. A model that
+    was quantized before it was loaded has no float32 programs, and onnxruntime runs its own file. openvino:
+    also measure OpenVINO on the same files, and in bfloat16 if the processor supports it. threads: of every
+    program (default: QGLOW_THREADS, else the physical cores that the process may use). alternations: turns
+    of each program.
 
-    Raises UsageError if OpenVINO is asked for and not installed.
+    Raises UsageError if OpenVINO is asked for and not installed, DataError for data that does not fit.
     """
     measured = model._parts if isinstance(model, QuantizedModel) else model._loaded
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
@@ -147,17 +151,26 @@ def bench(
         code,
         alternations=options["alternations"],
         openvino=options["openvino"],
+        data=data,
+        recipe=recipe,
         progress=progress,
     )
 
 
 @taking(IsaOptions)
-def bench_nodes(model: QuantizedModel, **options: Unpack[IsaKeywords]) -> NodeTimes:
-    """Measure the time of every node in the int8 program and in onnxruntime, on one thread and random inputs.
+def bench_nodes(
+    model: QuantizedModel,
+    data: Data | None = None,
+    *,
+    recipe: Recipe | None = None,
+    **options: Unpack[IsaKeywords],
+) -> NodeTimes:
+    """Measure the time of every node in the int8 program and in onnxruntime, on one thread.
 
-    onnxruntime runs the same int8 file as in `bench`. Raises UsageError for an ISA that the host lacks.
+    Inputs are as for `bench`, and onnxruntime runs the same int8 file. Raises UsageError for an ISA that the
+    host lacks, DataError for data that does not fit.
     """
-    return measure_node_times(model._parts, options["isa"])
+    return measure_node_times(model._parts, options["isa"], data, recipe)
 
 
 @taking(RunOptions)

@@ -19,7 +19,7 @@ from qglow.api.options import (
     RunOptions,
     TurnOptions,
 )
-from qglow.cli.encoders import SOURCE, EncoderModelOptions, open_encoder, open_first
+from qglow.cli.encoders import EncoderModelOptions, open_encoder, open_first
 from qglow.cli.options import STATES, MeasuredOptions, parse_states
 from qglow.cli.output import say, show, showing_progress
 from qglow.cli.targets import open_graph_target
@@ -49,8 +49,8 @@ class BenchOptions(TurnOptions, EncoderModelOptions):
     states: Sequence[str] = declare(STATES, ())
     data: str | None = option(
         None,
-        "Samples for an encoder that reads no text; it reads the first",
-        group=SOURCE,
+        "Samples: the first are the inputs [default: random ones], and what an encoder of no text reads",
+        group=MEASURE,
         metavar="PATH",
         reads=True,
     )
@@ -98,6 +98,7 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
     with showing_progress("measuring", "turns") as progress:
         result = measure_latency(
             loaded,
+            measure.data,
             isa=running.isa,
             alternations=measure.alternations,
             openvino=measure.openvino,
@@ -106,7 +107,7 @@ def bench(model: MeasuredOptions, running: RunOptions, measure: BenchOptions) ->
         )
     show(bench_section(result))
     if measure.layers and isinstance(loaded, QuantizedModel):
-        show(node_section(bench_nodes(loaded, isa=running.isa)))
+        show(node_section(bench_nodes(loaded, measure.data, isa=running.isa)))
     if measure.output is not None:
         save_timings(result, measure.output)
         say(f"{measure.output}: timings")
@@ -123,7 +124,6 @@ def _refuse_others(measure: BenchOptions, decodes: bool) -> None:
         "--state": bool(measure.states),
         "--encoder": measure.encoder is not None,
         "--first": measure.first is not None,
-        "--data": measure.data is not None,
     }
     for flag, given in (latency if decodes else decoding).items():
         if given:

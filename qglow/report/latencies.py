@@ -6,10 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from qglow.core.batch import batch_of
+from qglow.core.errors import DataError
 from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
+from qglow.profiling.samples import batches
+from qglow.recipe.schema import Recipe
 from qglow.report.bench import BenchResult, Contender, bench
 from qglow.report.contenders import of_executable, of_onnxruntime, of_openvino, random_inputs
 from qglow.report.evaluation import inputs_for_file
@@ -17,12 +21,13 @@ from qglow.report.hosted_time import HostedTime, hosted_nodes, hosted_time
 from qglow.report.node_times import NodeTimes, measure_nodes
 from qglow.report.openvino_model import has_bfloat16
 from qglow.report.parts import QuantizedParts, float_model
-from qglow.report.runner import real_types, stored
+from qglow.report.runner import filled, real_types, stored
 from qglow.runtime.cores import choose_threads
 from qglow.targets import capabilities
 from qglow.targets.registry import select_target
 from qglow.toolchain import CompileOptions, compile_graph, selected_program
 from qglow.toolchain.loaded import LoadedModel
+from qglow.toolchain.samples import Data, open_samples
 
 QGLOW_INT8 = "qglow int8"
 RIVALS = {"float32": "onnxruntime float32", "int8": "onnxruntime int8"}
@@ -36,19 +41,22 @@ def measure_latencies(
     alternations: int,
     openvino: bool = False,
     only: Collection[str] | None = None,
+    data: Data | None = None,
+    recipe: Recipe | None = None,
     progress: Progress | None = None,
 ) -> BenchResult:
-    """Median latencies of float32 and int8 programs on random inputs, measured in turns.
+    """Median latencies of float32 and int8 programs, measured in turns.
 
-    The int8 programs are left out for a float model, the float32 ones for a model that was quantized
-    already. only: the programs by name, such as QGLOW_INT8 and RIVALS; None for all. Raises UsageError if
-    OpenVINO is asked for and not installed.
+    data: samples, of which the first make the inputs, prepared by a recipe; random inputs without. The int8
+    programs are left out for a float model, the float32 ones for a model that was quantized already. only:
+    the programs by name, such as QGLOW_INT8 and RIVALS; None for all. Raises UsageError if OpenVINO is asked
+    for and not installed, DataError for data that does not fit.
     """
     threads = choose_threads(options.threads)
     options = replace(options, threads=threads)
     parts = model if isinstance(model, QuantizedParts) else None
     original = float_model(model) if isinstance(model, QuantizedParts) else model
-    inputs = random_inputs(real_types(original.inputs))
+    inputs = _inputs(model, data, recipe)
     files: dict[str, Path | bytes] = (
         {} if original.is_quantized else {"float32": file_or_bytes(original.place)}
     )
@@ -91,6 +99,22 @@ def measure_hosted_time(parts: QuantizedParts, options: CompileOptions) -> Hoste
     return hosted_time(parts.int8, _of_graph(parts.int8, options, integers))
 
 
+def _inputs(
+    model: LoadedModel | QuantizedParts, data: Data | None, recipe: Recipe | None
+) -> dict[str, Array]:
+    """Inputs of a call: the first samples of data, the last one again where the batch has more, or random."""
+    parts = model if isinstance(model, QuantizedParts) else None
+    kinds = real_types((float_model(model) if isinstance(model, QuantizedParts) else model).inputs)
+    if data is None:
+        return random_inputs(kinds)
+    size = batch_of({name: kind.shape for name, kind in kinds.items()})
+    opened = open_samples(data, kinds, recipe=recipe or (parts.recipe if parts is not None else None))
+    first = next(batches(opened, size), None)
+    if first is None:
+        raise DataError("data has no samples")
+    return {name: a if first.whole else filled(a, size) for name, a in first.inputs.items()}
+
+
 def _wanted(name: str, only: Collection[str] | None) -> bool:
     return only is None or name in only
 
@@ -99,13 +123,19 @@ def _of_graph(graph: Graph, options: CompileOptions, inputs: Mapping[str, Array]
     return of_executable(compile_graph(graph, options), inputs, graph.tail)
 
 
-def measure_node_times(parts: QuantizedParts, isa: str | None = None) -> NodeTimes:
+def measure_node_times(
+    parts: QuantizedParts,
+    isa: str | None = None,
+    data: Data | None = None,
+    recipe: Recipe | None = None,
+) -> NodeTimes:
     """Measure every node in the int8 program, and in onnxruntime on the int8 file, on one thread.
 
-    Inputs are random. Raises UsageError for an ISA that the host lacks.
+    Inputs are as for `measure_latencies`. Raises UsageError for an ISA that the host lacks, DataError for
+    data that does not fit.
     """
     original = float_model(parts)
     file = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
-    inputs = inputs_for_file(file, random_inputs(real_types(original.inputs)), parts)
+    inputs = inputs_for_file(file, _inputs(parts, data, recipe), parts)
     target = capabilities.timed(select_target(isa))
     return measure_nodes(selected_program(parts.int8, isa), target, file, inputs)
