@@ -16,6 +16,7 @@ from qglow.graph.ops.shape import Cast
 from qglow.importer.bodies import Bodies
 from qglow.importer.control import ControlFlow
 from qglow.importer.deciding import DecidingInputs
+from qglow.importer.free_sizes import FreeSizes
 from qglow.importer.inference import Inferred, infer
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.naming import operator_name, shown_name
@@ -67,8 +68,10 @@ class GraphImport:
             self._inferred,
             self._table.used.__contains__,
         )
-        self._control = ControlFlow(Bodies(self, self._table))
-        self._structured = StructuredFlow(Bodies(self, self._table))
+        bodies = Bodies(self, self._table)
+        self._control = ControlFlow(bodies)
+        self._structured = StructuredFlow(bodies)
+        self._sizes = FreeSizes(model, bodies.value)
         self.deciding = DecidingInputs(inputs)
         self._asked_by_bodies: tuple[str, ...] = ()
         self.opaque: list[tuple[str, str, tuple[str, ...]]] = []
@@ -154,6 +157,8 @@ class GraphImport:
     def add(self, proto: NodeProto) -> None:
         """Import a node; what it is in the way of goes into `problems`."""
         self._asked_by_bodies = ()
+        if self._sizes.decide_rounds(proto) and self._structured.build(proto):
+            return
         if self._control.replace(proto):
             return
         asked = (*self.deciding.behind(self._control.open), *self._asked_by_bodies)

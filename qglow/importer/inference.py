@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 
-from qglow.core.types import ElementType, TensorType
+from qglow.core.types import Dimension, ElementType, TensorType
 from qglow.importer.binding import tensor_shape
 from qglow.importer.tensors import BORDER, ELEMENTS
 from qglow.interchange.inference import InferenceRefused, infer_types
@@ -50,6 +50,16 @@ def infer(model: onnx.ModelProto, inputs: Mapping[str, TensorType]) -> Inferred:
         if len(shape) == len(dims):
             types[value.name] = TensorType(element, shape)
     return Inferred(types, elements)
+
+
+def declared_dimensions(model: onnx.ModelProto) -> dict[str, Sequence[Dimension]]:
+    """Dimensions of values as onnx infers them from those that the file states; free ones are no numbers."""
+    try:
+        inferred = infer_types(model, follow_data=not _makes_data(model)).graph
+    except InferenceRefused:
+        inferred = model.graph
+    found = {v.name: tensor_shape(v) for v in (*inferred.value_info, *inferred.output, *inferred.input)}
+    return {name: dims for name, dims in found.items() if dims is not None}
 
 
 def _makes_data(model: onnx.ModelProto) -> bool:
