@@ -8,7 +8,7 @@ shapes; weights and biases are taken over, because their rounding may have looke
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from qglow.profiling.profile import Profile
 from qglow.quantization.blocks import KnownBlocks
 from qglow.quantization.imported import quantize_imported
 from qglow.quantization.pipeline import quantize_with
+from qglow.quantization.regions import region_paths
 from qglow.quantization.report import PASSED_ON, QuantizationReport
 from qglow.quantization.scaled_inputs import scale_inputs_as
 from qglow.quantization.table_rows import table_of
@@ -98,9 +99,11 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImpor
         raise DataError(str(error)) from error
     except ProfileError as error:  # what the shapes decide makes another graph, of other values
         raise UnsupportedError(f"another graph has {_text(shapes)}: {error}") from error
-    _take_weights(graph, parts.int8)
+    for own, known in _twins(graph, parts.int8):
+        _take_weights(own, known)
     scale_inputs_as(graph, parts.int8)
-    _check_parameters(graph, parts.int8, shapes)
+    for own, known in _twins(graph, parts.int8):
+        _check_parameters(own, known, shapes)
     return graph
 
 
@@ -120,15 +123,44 @@ def _settled(recipe: Recipe, report: QuantizationReport, known: Graph) -> Recipe
     rules = list(recipe.rules)
     # A rule of int8 would give a table one scale for all rows, and values of 16 bits 8.
     others = {table_of(node.name) for node in report.float_nodes}
-    others |= {node.name for node in known.nodes if any(map(_is_wide, (*node.inputs, *node.outputs)))}
+    nodes = dict(_named(known))
+    others |= {name for name, node in nodes.items() if any(map(_is_wide, (*node.inputs, *node.outputs)))}
+    # A rule of float for a node with regions would keep all that is inside of it in float.
+    outside = {name for name, node in nodes.items() if node.operator.regions}
     int8 = [node for node in report.quantized if not (node.dynamic or node.name in others)]
     for dtype, names in (
         ("int8", [node.name for node in int8]),
-        ("float", [n.name for n in report.float_nodes if n.dtype == "float32" and n.reason != PASSED_ON]),
+        (
+            "float",
+            [
+                node.name
+                for node in report.float_nodes
+                if node.dtype == "float32" and node.reason != PASSED_ON and node.name not in outside
+            ],
+        ),
     ):
         if names:
             rules.append(Rule(Match(name="|".join(map(re.escape, names))), dtype=dtype))
     return replace(recipe, rules=tuple(rules), strict=False)
+
+
+def _named(graph: Graph, path: str = "") -> Iterator[tuple[str, Node]]:
+    """The nodes of a graph and its regions, with the names that reports and rules have for them."""
+    for node in graph.nodes:
+        yield path + node.name, node
+        for inner, region in zip(region_paths(node), node.operator.regions, strict=True):
+            yield from _named(region, path + inner)
+
+
+def _twins(graph: Graph, known: Graph) -> Iterator[tuple[Graph, Graph]]:
+    """A graph beside the one that it repeats, and each of its regions beside that of the node's twin."""
+    yield graph, known
+    nodes = {node.name: node for node in known.nodes}
+    for node in graph.nodes:
+        twin = nodes.get(node.name)
+        if twin is not None and twin.operator.name == node.operator.name:
+            for own, other in zip(node.operator.regions, twin.operator.regions, strict=True):
+                yield from _twins(own, other)
 
 
 def _is_wide(value: Value | None) -> bool:

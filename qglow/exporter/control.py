@@ -72,7 +72,7 @@ def _export_loop(builder: ProtoBuilder, node: Node, inputs: Sequence[str], write
         goes_on = inside.node("Identity", f"{label}__go_on", [goes_in], builder.fresh(f"{label}__go_on"))
         results.insert(0, (goes_on, FLAG))
     taken = [(number.name, COUNT), (goes_in, FLAG), *((v.name, v.type) for v in carried)]
-    body = inside.body(region.name, taken, results)
+    body = inside.body(region.name, taken, results, sized=False)
     most = _most(builder, node, operator, limit)
     rows = node.outputs[operator.carried :]
     names = {

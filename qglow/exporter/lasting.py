@@ -55,10 +55,11 @@ class Replacements:
         """Name of what the arrays show: sizes, repeated parts, grids, parts of tables."""
         first = arrays[0]
         if len({array.ndim for array in arrays}) == 1:
-            if first.dtype == np.int64 and first.ndim == 1 and len({array.shape for array in arrays}) == 1:
-                return self._work.list_of(name, [array.tolist() for array in arrays])
-            sizes = zip(*(array.shape for array in arrays), strict=True)
-            axes = tuple(axis for axis, found in enumerate(sizes) if len(set(found)) > 1)
+            if first.dtype == np.int64 and first.ndim <= 1 and len({array.shape for array in arrays}) == 1:
+                sizes = self._work.list_of(name, [array.reshape(-1).tolist() for array in arrays])
+                return sizes if first.ndim else self._work.emit("Squeeze", [sizes], f"{name}__number")
+            extents = zip(*(array.shape for array in arrays), strict=True)
+            axes = tuple(axis for axis, found in enumerate(extents) if len(set(found)) > 1)
             if axes and all(array.size for array in arrays):
                 return self._along(name, arrays, axes)
         raise UnsupportedError(f"constant '{name}' depends on shapes")
