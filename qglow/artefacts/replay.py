@@ -98,7 +98,11 @@ def graph_at(parts: QuantizedParts, shapes: Mapping[str, Shape], kept: KeptImpor
     except UsageError as error:
         raise DataError(str(error)) from error
     except ProfileError as error:  # what the shapes decide makes another graph, of other values
-        raise UnsupportedError(f"another graph has {_text(shapes)}: {error}") from error
+        reason = str(error).partition(";")[0]
+        raise UnsupportedError(
+            f"{_text(shapes)} makes another graph than the shapes of the profile: {reason}; bind these "
+            "shapes when it is profiled, for an int8 model of their own (`shapes`)"
+        ) from error
     for own, known in _twins(graph, parts.int8):
         _take_weights(own, known)
     scale_inputs_as(graph, parts.int8)

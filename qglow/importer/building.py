@@ -14,7 +14,7 @@ from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import OperatorTypeError
 from qglow.graph.ops.shape import Cast
 from qglow.importer.bodies import Bodies
-from qglow.importer.control import ControlFlow
+from qglow.importer.control import FEW_NODES, MOST_NODES, ControlFlow, has_products, is_control
 from qglow.importer.deciding import DecidingInputs
 from qglow.importer.free_sizes import FreeSizes
 from qglow.importer.inference import Inferred, infer
@@ -30,7 +30,7 @@ from qglow.importer.tails import TailSearch, add_tail
 from qglow.importer.tensors import BORDER, ELEMENTS, element_name
 from qglow.importer.unsupported import refused_node
 from qglow.importer.value_table import UnknownValue, ValueTable, evaluated
-from qglow.interchange.nodes import is_defined
+from qglow.interchange.nodes import is_defined, outer_names
 from qglow.numerics.logic import cast
 
 
@@ -157,12 +157,11 @@ class GraphImport:
     def add(self, proto: NodeProto) -> None:
         """Import a node; what it is in the way of goes into `problems`."""
         self._asked_by_bodies = ()
-        if self._sizes.decide_rounds(proto) and self._structured.build(proto):
-            return
-        if self._control.replace(proto):
+        few = self._few_nodes(proto)
+        if self._control.replace(proto, few):
             return
         asked = (*self.deciding.behind(self._control.open), *self._asked_by_bodies)
-        if self._structured.build(proto):
+        if self._structured.build(proto) or (few < MOST_NODES and self._control.replace(proto)):
             return
         index = len(self._order)
         self._order.append(proto)
@@ -192,6 +191,24 @@ class GraphImport:
             shapes = ", ".join(f"{n} {list(t.shape)}" for n, t in self._input_types.items())
             what = f"{self._place}: node '{shown_name(index, proto)}' ({proto.op_type}): {error}"
             raise ModelError(f"{what}, with inputs {shapes or 'none'}") from error
+
+    def _few_nodes(self, proto: NodeProto) -> int:
+        """Nodes that the rounds of a loop may become even where it can stay a loop.
+
+        What is computed from constants alone becomes constants that way.
+        """
+        if not is_control(proto) or all(map(self._is_constant, outer_names(proto))):
+            return MOST_NODES
+        if self._sizes.decide_rounds(proto):
+            return 0
+        return FEW_NODES if has_products(proto) else MOST_NODES
+
+    def _is_constant(self, name: str) -> bool:
+        try:
+            value = self._table.input(name)
+        except UnknownValue:
+            return False
+        return value is None or value.is_constant
 
     def _pass_on(self, index: int, proto: NodeProto, reason: str, deciding: tuple[str, ...] = ()) -> None:
         """Make a node opaque that cannot be imported, for a reason; where that is no help, note both.

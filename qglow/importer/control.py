@@ -18,6 +18,9 @@ from qglow.interchange.nodes import all_nodes, outer_inputs, outer_names, rename
 
 MOST_NODES = 2000
 """Nodes that the rounds of one loop may become."""
+FEW_NODES = 256
+"""Nodes that the rounds of a loop with products may become where it could stay a loop."""
+_PRODUCTS = ("MatMul", "Gemm", "Conv")
 
 
 class Importing(Protocol):
@@ -79,12 +82,17 @@ class ControlFlow:
 
     def __init__(self, importing: Importing) -> None:
         self._importing = importing
+        self._most = MOST_NODES
         self.open: Value | None = None
         """The condition or the count that the last node wanted constant which was not replaced."""
 
-    def replace(self, proto: NodeProto) -> bool:
-        """Import what a node comes to; False, with nothing changed, where that is open or it is another."""
+    def replace(self, proto: NodeProto, most: int = MOST_NODES) -> bool:
+        """Import what a node comes to; False, with nothing changed, where that is open or it is another.
+
+        most: nodes that the rounds of a loop may become.
+        """
         self.open = None
+        self._most = most
         if not is_control(proto):
             return False
         act = {"If": self._choose, "Loop": self._repeat, "Scan": self._scan}[proto.op_type]
@@ -108,10 +116,10 @@ class ControlFlow:
         limit, start, *carried = [*proto.input, "", ""][: max(len(proto.input), 2)]
         most = int(self._constant(limit)) if limit else MOST_NODES
         goes_on = bool(self._constant(start)) if start else True
-        body, rounds = body_of(proto, "body"), list[list[str]]()
+        body, rounds, allowed = body_of(proto, "body"), list[list[str]](), self._most
         size = max(sum(1 for _ in all_nodes(body.node)), 1)
         while goes_on and len(rounds) < most:
-            if (len(rounds) + 1) * size > MOST_NODES:
+            if (len(rounds) + 1) * size > allowed:
                 raise Open
             counted, goes = (self._importing.fresh(f"{label_of(proto)}__{what}") for what in ("round", "go"))
             self._importing.bind(counted, np.array(len(rounds), np.int64))
@@ -133,7 +141,7 @@ class ControlFlow:
         states, sources = list(proto.input[:first]), proto.input[first:]
         axes, back = (listed(settings, f"scan_input_{what}", count) for what in ("axes", "directions"))
         sizes = [self._extent(name, axis) for name, axis in zip(sources, axes, strict=True)]
-        if len(set(sizes)) != 1 or sizes[0] * max(sum(1 for _ in all_nodes(body.node)), 1) > MOST_NODES:
+        if len(set(sizes)) != 1 or sizes[0] * max(sum(1 for _ in all_nodes(body.node)), 1) > self._most:
             raise Open
         names = [value.name for value in body.input]
         if len(names) != len(proto.input):
@@ -214,6 +222,12 @@ class ControlFlow:
 def is_control(proto: NodeProto) -> bool:
     """Whether a node is one of those that `ControlFlow` may replace."""
     return proto.domain in ("", "ai.onnx") and proto.op_type in ("If", "Loop", "Scan")
+
+
+def has_products(proto: NodeProto) -> bool:
+    """Whether a Loop or a Scan has layers with weights inside, which each of its rounds would repeat."""
+    bodies = [attribute.g for attribute in proto.attribute if attribute.name == "body"]
+    return any(node.op_type in _PRODUCTS for body in bodies for node in all_nodes(body.node))
 
 
 def import_body(
