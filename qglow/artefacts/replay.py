@@ -52,7 +52,7 @@ class Replay:
         """
         check_input_names(inputs, self._parts.inputs)
         shapes = {name: np.shape(inputs[name]) for name in self._parts.inputs}
-        key = Specialisation.of(inputs, (), free=True)
+        key = Specialisation.of(inputs, ())
         return Specialised(self._kept.get(key, lambda: graph_at(self._parts, shapes)), inputs, key)
 
 

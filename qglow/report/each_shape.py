@@ -98,7 +98,7 @@ class EachShape:
             return self._own
         if self._takes(shapes):
             return self._of_all
-        return self._kept.get(Specialisation.of(inputs, (), free=True), lambda: self._made(shapes))
+        return self._kept.get(Specialisation.of(inputs, ()), lambda: self._made(shapes))
 
     def _made(self, shapes: Mapping[str, Shape]) -> Mapping[str, Runner]:
         return self._make(replace(self.parts, int8=self.shapes.at(shapes), ahead=None))

@@ -43,11 +43,11 @@ class Specialisation:
     shapes: tuple[tuple[str, Shape], ...] = ()
 
     @staticmethod
-    def of(inputs: Mapping[str, Array], names: Sequence[str], free: bool) -> Specialisation:
-        """The specialisation for these inputs, of which the named ones decide; `free`: so do all shapes."""
+    def of(inputs: Mapping[str, Array], names: Sequence[str]) -> Specialisation:
+        """The specialisation for these inputs, whose shapes decide, and the values of the named ones."""
         arrays = [(name, np.asarray(inputs[name])) for name in names]
         values = tuple((name, str(a.dtype), a.shape, a.tobytes()) for name, a in arrays)
-        shapes = tuple((name, np.shape(inputs[name])) for name in sorted(inputs)) if free else ()
+        shapes = tuple((name, np.shape(inputs[name])) for name in sorted(inputs))
         return Specialisation(values, shapes)
 
 
@@ -103,7 +103,6 @@ class UndecidedModel:
         self.source = source
         self.names = tuple(names)
         self._digest = digest
-        self._free = not isinstance(reason, UndecidedError)
         self._kept: Kept[LoadedModel | UndecidedError] = Kept()
 
     @staticmethod
@@ -169,7 +168,7 @@ class UndecidedModel:
         check_input_names(inputs, self.names)
         names = self.reason.inputs if isinstance(self.reason, UndecidedError) else ()
         while True:
-            key = Specialisation.of(inputs, names, self._free)
+            key = Specialisation.of(inputs, names)
             found = self._kept.get(key, functools.partial(self._read, names, inputs))
             if isinstance(found, LoadedModel):
                 rest = {name: array for name, array in inputs.items() if name not in names}
@@ -179,15 +178,13 @@ class UndecidedModel:
     def _read(self, names: Sequence[str], inputs: Mapping[str, Array]) -> LoadedModel | UndecidedError:
         """The model with the values of these inputs, or the error that names further ones."""
         values = {name: np.asarray(inputs[name]) for name in names}
-        shapes = {name: shape for name, shape in self.source.shapes.items() if name not in values}
-        if self._free:
-            shapes |= {name: self._shape(name, inputs[name]) for name in inputs if name not in values}
+        shapes = {name: self._shape(name, inputs[name]) for name in inputs if name not in values}
         try:
             model = self.source.read(shapes, {**self.source.values, **values})
         except UndecidedError as error:
             return error
         except UsageError as error:
-            if not self._free:
+            if names:
                 raise
             raise DataError(str(error)) from error  # from shapes of the call's arrays
         return self._checked(model)

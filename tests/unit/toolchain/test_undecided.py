@@ -129,3 +129,29 @@ def test_run_takes_values(path: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "as in --value sizes=..." in capsys.readouterr().err
     assert main([*command, "--value", "sizes=2,6", "--value", "axes=1"]) == 0
     assert f"y [] [{-X[0].sum():.6g}]" in capsys.readouterr().out
+
+
+def test_a_batch_of_inputs_beside_values_that_decide(tmp_path: Path) -> None:
+    """Features beside categories, of which the largest decides how many there are, as Keras encodes them."""
+    nodes = [
+        helper.make_node("ReduceMax", ["c"], ["most"], keepdims=0),
+        helper.make_node("Range", ["zero", "most", "one"], ["places"]),
+        helper.make_node("Less", ["places", "c"], ["below"]),
+        helper.make_node("Cast", ["below"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Concat", ["x", "real"], ["y"], axis=1),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6]),
+        helper.make_tensor_value_info("c", TensorProto.INT64, ["m", 1]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    constants = [onnx.numpy_helper.from_array(np.array(n), name) for n, name in ((0, "zero"), (1, "one"))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = save(made, tmp_path)
+    program, runtime = qglow.load_model(path, native=True).compile(threads=1), session(path)
+    for count in (1, 2):
+        given = {"x": X[:count], "c": np.array([[3], [2]])[:count]}
+        np.testing.assert_array_equal(program(given)["y"], runtime.run(None, given)[0])
+    with pytest.raises(qglow.UsageError, match="x=2,5 contradicts the model"):
+        program({"x": X[:, :5], "c": np.array([[3], [2]])})
