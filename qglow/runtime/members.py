@@ -62,7 +62,9 @@ def identity_of(digests: Mapping[str, str]) -> str:
 def to_npy(array: Array) -> bytes:
     """An array as an .npy file."""
     stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    # Unlike ascontiguousarray, this keeps a scalar without axes.
+    plain = np.asarray(array, order="C")
+    np.lib.format.write_array(stream, plain, version=(1, 0), allow_pickle=False)
     return stream.getvalue()
 
 

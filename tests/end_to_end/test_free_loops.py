@@ -52,6 +52,9 @@ def test_products_inside_are_int8_at_other_lengths_and_batches(
     assert any(n.name.startswith("cell.body/") and n.operator == "Gemm" for n in quantized.report.quantized)
     quantized.save(tmp_path / "q")
     program, runtime = quantized.compile(), session(path)
+    loaded = qglow.load(tmp_path / "q" / "model.qglow")
+    x = samples(1, STEPS)
+    np.testing.assert_array_equal(loaded({"x": x})["scores"], program({"x": x})["scores"])
     exported = session(tmp_path / "q" / "model.qdq.onnx")
     for count, steps in ((1, STEPS), (3, STEPS), (2, 5), (1, 40)):
         x = samples(count, steps)

@@ -22,6 +22,7 @@ from qglow.graph.ops.linear import Gemm
 from qglow.instructions.program import Program
 from qglow.instructions.text import print_program
 from qglow.runtime.artefact import StoredProgram, load_artefact
+from qglow.runtime.members import from_npy, to_npy
 from qglow.toolchain import compile_lowered, lower_graph
 from qglow.toolchain.artefacts import load_executable, write_artefact
 from qglow.toolchain.compilation import CompileOptions
@@ -284,3 +285,12 @@ def test_files_that_are_taken_for_artefacts_say_what_opens_them(tmp_path: Path) 
         load_executable(model)
     with pytest.raises(ArtefactError, match=r"is a directory; open a quantized model with"):
         load_executable(tmp_path)
+
+
+@pytest.mark.parametrize("array", [np.array(3, np.int32), np.float32(0.5), X.T, np.zeros((0, 2), np.int8)])
+def test_constants_keep_their_shape(array: Any) -> None:
+    """A number has no axes, such as the counter that a loop begins with."""
+    again = from_npy(memoryview(to_npy(array)))
+    assert again.dtype == np.asarray(array).dtype
+    assert again.shape == np.shape(array)
+    np.testing.assert_array_equal(again, array)
