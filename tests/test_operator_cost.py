@@ -22,7 +22,7 @@ LIMITS = {
     # exporter/sizes.py writes it to put computed sizes together, gguf/decoder.py in decoders, and
     # importer/last_selected.py knows a form of exporters by it.
     "Concat": 10,
-    "Conv": 8,
+    "Conv": 9,  # importer/control.py keeps loops with such layers inside
     "MaxPool": 7,
     "Softmax": 10,  # gguf/decoder.py writes it in decoders
 }
