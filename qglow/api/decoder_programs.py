@@ -14,8 +14,10 @@ from qglow.api.model import Model
 from qglow.api.quantized import QuantizedModel
 from qglow.core.errors import UsageError
 from qglow.core.model_place import ModelPlace, file_or_bytes
-from qglow.core.types import Array
+from qglow.core.types import Array, Dimension
 from qglow.generation import EncoderReader, Generator, Roles, find_roles, like_named
+from qglow.importer.cache_sizes import window_places
+from qglow.importer.loading import load
 from qglow.report.decoding import Decoder, OnnxruntimeDecoder, SingleDecoder
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
 from qglow.report.encoded_decoding import (
@@ -31,6 +33,8 @@ from qglow.toolchain.undecided import open_model
 
 Makers = dict[str, Callable[[], Decoder]]
 """What makes each program, by its title."""
+_PLACES = 2
+"""Axis of a cache along which its tokens lie."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +157,13 @@ class DecoderPrograms:
 
     def _onnxruntime(self) -> Decoder:
         if self.source is None:
-            return self._rival(OnnxruntimeDecoder)
+            return self._rival(partial(OnnxruntimeDecoder, dimensions=self._dimensions))
         return self._onnxruntime_beside(self.source)
 
-    def _rival(self, kind: type[OnnxruntimeDecoder] | type[OpenvinoDecoder]) -> Decoder:
+    def _rival(self, kind: Callable[..., Decoder]) -> Decoder:
         """The model's own file in another runtime."""
         file = file_or_bytes(file_place(self.model))
-        decoder: Decoder = kind(file, self._states, self.made[0].scores, self._feeds, self.threads)
+        decoder = kind(file, self._states, self.made[0].scores, self._feeds, self.threads)
         return SingleDecoder(decoder) if self.roles.takes_one else decoder
 
     def _onnxruntime_beside(self, source: EncoderSource) -> Decoder:
@@ -183,6 +187,15 @@ class DecoderPrograms:
 
     def _llama_cpp(self, gguf: Path) -> Decoder:
         return LlamaCppDecoder(gguf, self.context, self.made[0].vocabulary, self.threads)
+
+    @property
+    def _dimensions(self) -> dict[str, Sequence[Dimension] | None]:
+        """Dimensions of the inputs, with as many places as a cache of a sliding window has to have."""
+        windows = window_places(load(file_place(self.model)).nodes)
+        return {
+            name: (*dims[:_PLACES], windows[name], *dims[_PLACES + 1 :]) if dims and name in windows else dims
+            for name, dims in self.model.dimensions.items()
+        }
 
     @property
     def _states(self) -> dict[str, str]:

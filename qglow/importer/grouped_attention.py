@@ -70,7 +70,9 @@ class _Cache:
 def import_group_query_attention(node: ImportNode) -> None:
     """Import GroupQueryAttention: new keys and values go into the cache, then each query sees what it may.
 
-    Places beyond the tokens of a sample, which the operator leaves open, hold what the cache had there.
+    Places beyond the tokens of a sample, which the operator leaves open, hold what the cache had there. A
+    cache of a sliding window (`sliding_window_cache`) that has held all tokens so far grows like others,
+    where onnxruntime keeps its size and drops the oldest ones: no query sees those again.
     """
     _require_plain(node)
     heads, groups = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
@@ -96,7 +98,6 @@ def _require_plain(node: ImportNode) -> None:
     """Refuse what the node states beyond floats in a cache that holds all tokens."""
     for index, what in _FOREIGN.items():
         node.require(not node.has_input(index), f"{what} (input {index})")
-    node.require(node.integer("sliding_window_cache", 0) == 0, "sliding_window_cache is 1")
     node.require(node.integer("qk_output", 0) == 0 and not node.is_used(3), "its output 3 is used")
     for name in ("k_quant_type", "v_quant_type"):
         node.require(node.string(name, "NONE") == "NONE", f"{name} is not NONE")
@@ -141,7 +142,10 @@ def _cache(node: ImportNode, q: Value) -> _Cache:
     total = int(node.scalar(TOTAL, "total_sequence_length", 0))
     cache = _Cache(samples, new, past, total)
     node.require(0 < new <= total, f"{new} new tokens of {total}")
-    known = cache.begins or total in range(new, past + 1) or total == past + new
+    grows, fits = total == past + new, total in range(new, past + 1)
+    # One that forgets what its window has passed holds the same as others while all tokens have places.
+    forgets = node.integer("sliding_window_cache", 0) != 0
+    known = grows or fits or (cache.begins and not forgets)
     node.require(known, f"{total} tokens, {new} of them new, with {past} places in the cache")
     node.require(
         not cache.apart or new == 1, f"{new} new tokens of {samples} samples that have others before"

@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from qglow.core.errors import ModelError
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace, read_place
+from qglow.importer.cache_sizes import settle_cache_widths
 from qglow.importer.filled_places import with_filled_places
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.last_selected import with_last_selected
@@ -85,6 +86,7 @@ def _load(place: ModelPlace) -> ModelFile:
     if changed is not proto:
         proto, nodes = changed, _sorted_nodes(place, changed.graph)
     name_steps(proto, nodes)
+    settle_cache_widths(proto, nodes)
     beside = ThreadPoolExecutor(1)
     hashed = beside.submit(lambda: hashlib.sha256(data).hexdigest())
     beside.shutdown(wait=False)

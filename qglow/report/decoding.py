@@ -12,7 +12,7 @@ import numpy as np
 
 from qglow.core.errors import ModelError, UsageError
 from qglow.core.memory import release_unused, resident_memory
-from qglow.core.types import Array
+from qglow.core.types import Array, Dimension
 from qglow.display.blocks import Paragraph, Section, byte_count, table
 from qglow.display.frames import frame
 from qglow.display.lines import listed
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Feeds = Callable[[Sequence[int], int, Mapping[str, np.dtype[np.generic]]], dict[str, Array]]
 """Inputs that are no states, for tokens behind so many others, in the types that are given by name."""
+Dimensions = Mapping[str, Sequence[Dimension] | None]
 
 
 class Decoder(Protocol):
@@ -62,11 +63,14 @@ class Session:
         given |= {name: value for name, value in (values or {}).items() if name in self.inputs}
         return dict(zip(names, self._session.run_with_ort_values(names, given), strict=True))
 
-    def nothing(self, names: Iterable[str]) -> dict[str, Any]:
-        """Zeros for some inputs; none along axes that the file leaves open, but for the batch."""
+    def nothing(self, names: Iterable[str], known: Dimensions | None = None) -> dict[str, Any]:
+        """Zeros for some inputs; none along axes that nothing gives a number, but for the batch.
+
+        known: dimensions by name of an input; those of the others are the file's.
+        """
         made = {}
         for name in names:
-            shape = enumerate(self.inputs[name].shape)
+            shape = enumerate((known or {}).get(name) or self.inputs[name].shape)
             sizes = [size if isinstance(size, int) else int(axis == 0) for axis, size in shape]
             made[name] = onnxruntime_value(np.zeros(sizes, self.kinds[name]))
         return made
@@ -76,21 +80,29 @@ class OnnxruntimeDecoder:
     """A language model with a cache in onnxruntime, which keeps the cache in its own memory."""
 
     def __init__(
-        self, model: Path | bytes, states: Mapping[str, str], scores: str, feeds: Feeds, threads: int = 1
+        self,
+        model: Path | bytes,
+        states: Mapping[str, str],
+        scores: str,
+        feeds: Feeds,
+        threads: int = 1,
+        dimensions: Dimensions | None = None,
     ) -> None:
         """states: outputs by the input that reads them in the next call. scores: the output of `read`.
 
-        Raises ModelError where onnxruntime refuses the file.
+        dimensions: of inputs by name, where more is known of them than the file says. Raises ModelError where
+        onnxruntime refuses the file.
         """
         self._session = Session(model, threads)
         self._states, self._scores, self._feeds = dict(states), scores, feeds
+        self._dimensions = dimensions
         self._kept: dict[str, Any] = {}
         self._past = 0
         self.reset()
 
     def reset(self) -> None:
-        """Forget all tokens; states are empty along axes that the file leaves open, but for the batch."""
-        self._past, self._kept = 0, self._session.nothing(self._states)
+        """Forget all tokens; states are empty along axes that nothing gives a number, but for the batch."""
+        self._past, self._kept = 0, self._session.nothing(self._states, self._dimensions)
 
     def read(self, tokens: Sequence[int]) -> Array:
         """Scores of the token behind these."""
