@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
 
@@ -40,6 +41,44 @@ def test_a_decoder_goes_on_as_in_onnxruntime(form: str, tmp_path: Path) -> None:
     generator.reset()
     whole = generator.read(TOKENS)
     np.testing.assert_allclose(whole, found, rtol=1e-3, atol=1e-5)
+
+
+def by_the_builder(form: str, window: int) -> onnx.ModelProto:
+    """A decoder as onnxruntime-genai's builder writes it: the width of its cache has a name alone.
+
+    The first layer's cache is one of a sliding window where there is a window.
+    """
+    proto = fused_llama(FORMS[form][0], window)
+    caches = [v for v in (*proto.graph.input, *proto.graph.output) if v.name.startswith(("past", "present"))]
+    for value in caches:
+        dims = value.type.tensor_type.shape.dim
+        dims[-1].dim_param = "kv_cache_dim"
+        if window > 0 and ".0." in value.name:
+            dims[2].dim_param = dims[2].dim_param.replace("sequence", "sliding")
+    if window > 0:
+        first = next(node for node in proto.graph.node if node.op_type == "GroupQueryAttention")
+        first.attribute.append(helper.make_attribute("sliding_window_cache", 1))
+    return proto
+
+
+@pytest.mark.parametrize(("form", "window"), [("float", -1), ("int4", -1), ("float", 6)])
+def test_decoders_of_the_builder_go_on_as_in_onnxruntime(form: str, window: int, tmp_path: Path) -> None:
+    path = save(by_the_builder(form, window), tmp_path)
+    model = qglow.load_model(path, native=True)
+    past = [dims for name, dims in model.dimensions.items() if name.startswith("past") and dims]
+    assert all(dims[-1] == DEPTH for dims in past)
+    generator = qglow.load_generator(model, context=40, piece=16)
+    rival = in_onnxruntime(save(fused_llama(FORMS[form][0], window), tmp_path, "plain.onnx"))
+    for begin, end in itertools.pairwise((0, 5, 6, 25, 36)):
+        found, wanted = generator.read(TOKENS[begin:end]), rival.read(TOKENS[begin:end])
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [-1, 6])
+def test_decoders_of_the_builder_are_measured_beside_onnxruntime(window: int, tmp_path: Path) -> None:
+    model = qglow.load_model(save(by_the_builder("float", window), tmp_path))
+    result = qglow.bench_decoding(model, prefill=8, decode=2, texts=1)
+    assert list(result.speeds) == ["qglow", "onnxruntime"]
 
 
 def test_a_context_ends_with_the_tables_of_angles(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ CASES: Mapping[str, Call] = {
     "buffer": Call((7,), 3, 16, rotary=True),
     "buffer-prompt": Call((5, 4), 5, 16, rotary=True),
     "buffer-samples": Call((7, 4), 1, 16, rotary=True, attributes={"local_window_size": 5}),
+    "window-kept": Call((7,), 3, 9, attributes={"local_window_size": 4, "sliding_window_cache": 1}),
     "capped": Call((9,), 3, 6, attributes={"softcap": 1.5, "scale": 0.4}),
     "biased": Call((9,), 3, 6, more={"at": None, "bias": reals(1, HEADS, 3, 9)}),
     "smooth": Call((9,), 3, 6, attributes={"smooth_softmax": 1}),
@@ -123,12 +124,33 @@ def test_a_buffer_keeps_what_is_behind_its_tokens(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["keys"][:, :, :4], given["past_k"][:, :, :4])
 
 
+def test_a_cache_of_a_window_grows_while_it_holds_all_tokens(tmp_path: Path) -> None:
+    attributes = {"local_window_size": 4, "sliding_window_cache": 1}
+    case = Call((9,), 3, 6, rotary=True, attributes=attributes).node()
+    given = {n: a for n, a in case.inputs.items() if a is not None and n not in case.constants}
+    path = save(case.model(), tmp_path)
+    found = qglow.load_model(path, native=True).compile()(given)
+    y, keys = session(path).run(["y", "keys"], given)
+    np.testing.assert_allclose(found["y"], y, rtol=2e-4, atol=2e-5)
+    assert found["keys"].shape[2] == 9
+    np.testing.assert_array_equal(found["keys"][:, :, :6], given["past_k"])
+    kept = 9 - 3 * -(-(9 - 6) // 3)  # of 9 tokens in 6 places, by the operator's own rule
+    np.testing.assert_allclose(found["keys"][:, :, -kept:], keys[:, :, :kept], rtol=2e-4, atol=2e-5)
+
+
 REFUSED: Mapping[str, tuple[Call, str]] = {
     "integers": (
         Call((9,), 3, 6, attributes={"k_quant_type": "PER_TENSOR"}),
         "k_quant_type is not NONE",
     ),
-    "ring": (Call((9,), 3, 6, attributes={"sliding_window_cache": 1}), "sliding_window_cache is 1"),
+    "forgotten": (
+        Call((9,), 3, 5, attributes={"sliding_window_cache": 1, "local_window_size": 4}),
+        "9 tokens, 3 of them new, with 5 places in the cache",
+    ),
+    "forgetting": (
+        Call((9,), 9, 6, attributes={"sliding_window_cache": 1, "local_window_size": 4}),
+        "9 tokens, 9 of them new, with 6 places in the cache",
+    ),
     "norms": (
         Call(
             (9,),
