@@ -13,7 +13,7 @@
   read them together, int8 has one scale for them anyway.
 
 Light nodes alone stay float for these reasons: they add up no products. Sums of products stay float where
-they read marks.
+they read marks, and those of one term, which add up nothing, where they read indices.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.marks import SENTINEL, mark_in_profile
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
+from qglow.quantization.weights import adds_nothing_up
 
 FEWEST = 16
 """Elements of a constant from which on single ones are rare."""
@@ -172,7 +173,11 @@ def _passed_on(node: Node) -> list[Node]:
 
 
 def _keep_carried_integers(graph: Graph, statistics: Statistics, reasons: FloatReasons) -> None:
-    """Keep light nodes float whose operands all are integers that became floats, or computed from such."""
+    """Keep light nodes float whose operands all are integers that became floats, or computed from such.
+
+    Such nodes compute angles of positions, for instance: in int8 those of longer texts than any that was seen
+    would be clipped.
+    """
     carried: set[Value] = set()
     for node in graph.nodes:
         if not any(value.type.is_float for value in node.outputs):
@@ -192,8 +197,12 @@ def _keep_carried_integers(graph: Graph, statistics: Statistics, reasons: FloatR
 
 
 def _is_simple(node: Node) -> bool:
-    """Whether a node is light, or rounds to whole numbers, as a length is divided by a stride."""
-    return node.operator.is_light or (node.operator.elementwise and node.output.type.is_float)
+    """Whether a node is light, or rounds to whole numbers, as a length is divided by a stride.
+
+    A product whose sums have one term is light too: positions by frequencies are angles.
+    """
+    is_elementwise = node.operator.elementwise and node.output.type.is_float
+    return node.operator.is_light or is_elementwise or adds_nothing_up(node)
 
 
 def _gives_floats_of_integers(node: Node) -> bool:

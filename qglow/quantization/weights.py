@@ -182,7 +182,19 @@ def unfit_weights(node: Node, what: str) -> str | None:
         return f"{what} are for products of rows with constant weights"
     if weights.data is None or not weights.type.is_float:
         return "its weights are computed by the graph"
+    if adds_nothing_up(node):
+        return "each of its sums has one term, which integers would not make cheaper"
     return None if np.all(np.isfinite(weights.data)) else "its w holds NaN or infinities"
+
+
+def adds_nothing_up(node: Node) -> bool:
+    """Whether a product of matrices multiplies one element by one, so that its sums have a single term."""
+    policy = node.operator.accumulate
+    if policy is not None:
+        weights = node.operand(policy.w)
+        return weights is not None and len(weights.type.shape) == 2 and weights.type.shape[0] == 1
+    first = node.inputs[0] if node.operator.multiplies_activations else None
+    return first is not None and first.type.shape[-1:] == (1,)
 
 
 def _own_name(graph: Graph, node: Node, wanted: str) -> str:

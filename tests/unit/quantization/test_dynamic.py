@@ -24,6 +24,7 @@ from qglow.graph.ops.shape import Reshape
 from qglow.graph.rewriting import operand
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.rows import row_scales
+from qglow.quantization.blocks import unfit_for_blocks
 from qglow.quantization.dynamic import (
     added_bias,
     multiplies_scaled_rows,
@@ -126,6 +127,14 @@ def test_others_than_products_with_constant_weights_are_not_rewritten() -> None:
     long = b.constant("w", np.ones((depth, 1), np.float32))
     nodes = b.finish(b.node(Gemm(), b.input("x", float_type(1, depth)), long)).nodes
     assert "beyond int32" in str(unfit_for_rows(next(iter(nodes))))
+
+
+def test_products_that_add_nothing_up_stay_float() -> None:
+    """Angles of rotary embedding would have the error of a scale in 16 bits, times the position."""
+    b = GraphBuilder("g")
+    nodes = b.finish(b.node(Gemm(), b.input("x", float_type(9, 1)), b.constant("w", W1[:1]))).nodes
+    for reason in (unfit_for_rows(nodes[0]), unfit_for_blocks(nodes[0])):
+        assert "its sums has one term" in str(reason)
 
 
 def test_a_rule_chooses_it_for_some_products() -> None:

@@ -169,6 +169,26 @@ def test_integers_that_become_floats(largest: int, stays: bool) -> None:
     assert all("holds integers as floats" in reason for reason in found.values())
 
 
+@pytest.mark.parametrize(("depth", "stays"), [(1, True), (2, False)])
+def test_products_of_integers_that_became_floats(depth: int, stays: bool) -> None:
+    """Positions by frequencies are angles, and their sums have one term; pixels may be integers too."""
+    b = GraphBuilder("g")
+    kind = TensorType(ElementType.INT64, (64, depth))
+    x = b.node(Cast(ElementType.FLOAT), b.input("i", kind), name="x")
+    graph = b.finish(b.node(Gemm(), x, b.constant("w", NORMAL[:depth, :8]), name="angles"))
+    found = kept(graph, x=np.arange(64)[None])
+    assert ("holds integers as floats" in found.get("angles", "")) is stays
+
+
+def test_products_of_computed_frequencies() -> None:
+    b = GraphBuilder("g")
+    kind = TensorType(ElementType.INT64, (2, 1, 16))
+    x = b.node(Cast(ElementType.FLOAT), b.input("i", kind), name="x")
+    w = b.constant("w", np.broadcast_to(NORMAL[:1, :8, None], (2, 8, 1)))
+    found = kept(b.finish(b.node(MatMul(), w, x, name="angles")), x=np.arange(64)[None])
+    assert "holds integers as floats" in found["angles"]
+
+
 def test_lengths_that_are_divided_and_rounded() -> None:
     """A convolution with a stride has so many frames; a second one reads these."""
     b = GraphBuilder("g")
