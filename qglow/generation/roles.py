@@ -20,6 +20,7 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _POSITIONS = re.compile(r"position|^pos", re.IGNORECASE)
 _KINDS = re.compile(r"type|segment", re.IGNORECASE)
 _SOURCE = re.compile(r"encoder|cross", re.IGNORECASE)
+_HIDDEN = re.compile(r"hidden|embed", re.IGNORECASE)
 _BRANCH = re.compile(r"use_cache", re.IGNORECASE)
 FEW = 16
 """Tokens that a program reads at once and gives scores of; of more, only the last one's are computed."""
@@ -148,7 +149,13 @@ def find_roles(inputs: Dimensions) -> Roles:
     mask, positions, kinds = (_take(left, pattern) for pattern in (_MASK, _POSITIONS, _KINDS))
     tokens = _take(left, _TOKENS)
     if tokens is None:
-        raise UsageError(f"no input is called as tokens are; the inputs are {', '.join(inputs)}")
+        embedded = next((name for name in inputs if "embeds" in name), None)
+        why = (
+            ""
+            if embedded is None
+            else f": '{embedded}' takes what a table makes of them, export it with that"
+        )
+        raise UsageError(f"no input is called as tokens are{why}; the inputs are {', '.join(inputs)}")
     length = (inputs[tokens] or (None, None))[-1]
     row = _take(left, _POSITIONS, (length,)) if length is not None else None
     past = _past(inputs, list(left))
@@ -202,15 +209,21 @@ def like_named(name: str, names: Sequence[str]) -> str | None:
 def scores_output(outputs: Mapping[str, TensorType]) -> str:
     """Name of the output that is the scores of tokens, [batch, tokens, vocabulary], among those of no states.
 
-    Raises UsageError where there is none.
+    Raises UsageError where there is none, or only what a model without its last layer gives.
     """
-    scores = [
+    rows = [
         name for name, kind in outputs.items() if (kind.is_float or kind.is_half) and len(kind.shape) == 3
     ]
-    named = [name for name in scores if "logits" in name.lower()]
-    if not scores:
-        raise UsageError(f"no output is scores of tokens; the outputs are {', '.join(outputs)}")
-    return (named or scores)[0]
+    named = [name for name in rows if "logits" in name.lower()]
+    scores = named or [name for name in rows if not _HIDDEN.search(name)]
+    if scores:
+        return scores[0]
+    if rows:
+        raise UsageError(
+            f"no output is scores of tokens: '{rows[0]}' is what the layer that gives scores would read; "
+            "export the model with that layer, as for text-generation"
+        )
+    raise UsageError(f"no output is scores of tokens; the outputs are {', '.join(outputs)}")
 
 
 def pair_states(

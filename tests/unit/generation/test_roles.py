@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from qglow.core.errors import UsageError
-from qglow.generation.roles import Roles, find_roles
+from qglow.core.types import ElementType, TensorType, float_type
+from qglow.generation.roles import Roles, find_roles, scores_output
 
 ROLES: Mapping[str, tuple[dict[str, list[int | str]], Roles]] = {
     "optimum": (
@@ -97,3 +98,22 @@ def test_bounds_follow_from_roles() -> None:
 def test_other_numbers_of_tokens_beside_a_cache_are_refused(length: int | None, message: str) -> None:
     with pytest.raises(UsageError, match=f"'input_ids' {message}"):
         find_roles({"input_ids": [1, length], "past": [1, 4, "p", 8]})
+
+
+def test_scores_are_told_from_other_outputs() -> None:
+    counts = TensorType(ElementType.INT64, (1, 2, 3))
+    rows = {"hidden_states": float_type(1, 4, 8), "counts": counts, "mean": float_type(1, 8)}
+    assert scores_output({**rows, "y": float_type(1, 4, 50)}) == "y"
+    assert scores_output({**rows, "y": float_type(1, 4, 9), "hidden_logits": float_type(1, 4, 50)}) == (
+        "hidden_logits"
+    )
+    with pytest.raises(UsageError, match="'hidden_states' is what the layer that gives scores would read"):
+        scores_output(rows)
+    with pytest.raises(UsageError, match="no output is scores of tokens; the outputs are counts, mean"):
+        scores_output({"counts": counts, "mean": rows["mean"]})
+
+
+def test_a_model_without_its_table_is_refused_by_name() -> None:
+    inputs = {"inputs_embeds": ("batch", "tokens", 64), "attention_mask": ("batch", "total")}
+    with pytest.raises(UsageError, match="'inputs_embeds' takes what a table makes of them"):
+        find_roles(inputs)
