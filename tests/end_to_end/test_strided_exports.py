@@ -125,7 +125,8 @@ def test_the_range_of_computed_positions_decides_their_scale(tmp_path: Path) -> 
         helper.make_node("Unsqueeze", ["real", "last"], ["column"]),
         helper.make_node("Mul", ["column", "step"], ["angles"]),
         helper.make_node("Concat", ["angles", "angles"], ["twice"], axis=0),
-        helper.make_node("MatMul", ["twice", "wr"], ["encoded"]),
+        helper.make_node("Concat", ["twice", "twice"], ["pairs"], axis=1),
+        helper.make_node("MatMul", ["pairs", "wr"], ["encoded"]),
         helper.make_node("Transpose", ["encoded"], ["turned"], perm=[1, 0]),
         helper.make_node("Shape", ["q"], ["samples"], start=0, end=1),
         helper.make_node("Concat", ["samples", "each"], ["times"], axis=0),
@@ -141,7 +142,7 @@ def test_the_range_of_computed_positions_decides_their_scale(tmp_path: Path) -> 
         "first": np.array([0]),
         "each": np.array([1, 1]),
         "step": np.array(0.01, np.float32),
-        "wr": np.random.default_rng(8).normal(size=(1, WIDTH)).astype(np.float32),
+        "wr": np.random.default_rng(8).normal(size=(2, WIDTH)).astype(np.float32),
     }
     check_open(nodes, {**constants(), **added}, tmp_path)
 
