@@ -17,6 +17,8 @@ from qglow.graph.operator import Operator
 Outcome = str | Refused | None
 """What a rule did, in words; why it refused although its pattern matched; or None without a match."""
 
+UNMOVED = ".unmoved"
+"""What the name of a value ends in that was computed before its elements are moved to their places."""
 _MOST_SWEEPS = 1000
 
 
@@ -181,7 +183,7 @@ def sink(graph: Graph, mover: Node, node: Node, inputs: Sequence[Value | None], 
     """
     result = node.output
     kinds = operator.infer([None if value is None else value.type for value in inputs])
-    moved = Value(graph.unique_name(f"{result.name}.unmoved"), kinds[0])
+    moved = Value(graph.unique_name(result.name + UNMOVED), kinds[0])
     node.operator, node.inputs = operator, tuple(inputs)
     node.outputs = (moved,)
     moved.producer, moved.index = node, 0

@@ -12,6 +12,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.shape import Transpose
 from qglow.graph.rewriting import (
+    UNMOVED,
     Outcome,
     RewritePass,
     bypass,
@@ -112,7 +113,7 @@ def _untransposed(graph: Graph, value: Value, perm: Perm) -> Value:
         return value
     shape = (1,) * (len(perm) - value.data.ndim) + value.data.shape
     inverse = tuple(perm.index(axis) for axis in range(len(perm)))
-    return new_constant(graph, f"{value.name}.unmoved", np.transpose(value.data.reshape(shape), inverse))
+    return new_constant(graph, value.name + UNMOVED, np.transpose(value.data.reshape(shape), inverse))
 
 
 def _perm(mover: Node) -> Perm:

@@ -18,6 +18,7 @@ from qglow.display.plots import draw_histogram
 from qglow.display.shown import Shown
 from qglow.graph.fingerprint import fingerprint, structural_ids
 from qglow.graph.graph import Graph
+from qglow.graph.rewriting import UNMOVED
 from qglow.profiling.distribution import Distribution
 from qglow.profiling.given import written_values
 from qglow.profiling.histogram import ValueProfile
@@ -174,10 +175,15 @@ class Profile(Shown):
         """Statistics by the names of `graph`, the profiled computation at any shapes of its inputs.
 
         Structural ids differ then, and names are the same; of values that are computed alike the profile
-        knows one name.
+        knows one name. Sizes of 1 let more operators move in front of what moves elements about: such
+        a value has the elements of the one that it is named after.
         """
         known, ids, values = self.by_name(), structural_ids(graph), profiled_values(graph)
-        alike = {ids[value]: known[name] for name, value in values.items() if name in known}
+        placed = {_placed(name): replace(seen, channels=None) for name, seen in known.items()}
+        alike = {
+            ids[value]: placed[_placed(name)] for name, value in values.items() if _placed(name) in placed
+        }
+        alike |= {ids[value]: known[name] for name, value in values.items() if name in known}
         return {name: alike[ids[value]] for name, value in values.items() if ids[value] in alike}
 
     def check_matches(self, graph: Graph) -> dict[str, ValueProfile]:
@@ -198,6 +204,13 @@ class Profile(Shown):
         if extra:
             parts.append(f"has {_listed(extra)}, which the model no longer computes that way")
         raise ProfileError(f"the profile is stale: it {' and '.join(parts)}; profile the model again")
+
+
+def _placed(name: str) -> str:
+    """The name of a value with its elements in their places, for that of one before they are moved."""
+    while name.endswith(UNMOVED):
+        name = name.removesuffix(UNMOVED)
+    return name
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
