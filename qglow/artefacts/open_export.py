@@ -204,6 +204,8 @@ class _Exports:
 
 def _form(reals: Sequence[Array], given: Sequence[Quantization | None]) -> Ranged | None:
     """The form of parameters that ranges of constants have in all exports; None where there is none."""
+    if None in given or not all(np.isfinite(real).all() for real in reals):
+        return None  # floats, such as a mask of infinities, have no parameters
     for form in FORMS:
         chosen = [
             choose_parameters(float(real.min()), float(real.max()), form.schema, form.element)

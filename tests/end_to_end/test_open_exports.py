@@ -140,6 +140,38 @@ CACHED = [
 """New tokens x [N, T] behind a cache [N, P], a mask [N, P + T] that is an input, and waves in 16 bits."""
 
 
+def test_an_export_computes_masks_of_infinities(tmp_path: Path) -> None:
+    """A causal mask of the length, as encoders of texts have it, is no constant that a range decides."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("Shape", ["q"], ["length"], start=1, end=2),
+        helper.make_node("Concat", ["length", "length"], ["square"], axis=0),
+        helper.make_node("Expand", ["allowed", "square"], ["all"]),
+        helper.make_node("Trilu", ["all"], ["lower"], upper=0),
+        helper.make_node("Cast", ["lower"], ["seen"], to=TensorProto.BOOL),
+        helper.make_node("Where", ["seen", "zero", "masked"], ["mask"]),
+        helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "qt"], ["products"]),
+        helper.make_node("Add", ["products", "mask"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "q"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "w1"], ["y"]),
+    ]
+    constants: dict[str, Array] = {
+        **{name: CONSTANTS[name] for name in ("wq", "w1")},
+        "allowed": np.array(1, np.float32),
+        "zero": np.array(0, np.float32),
+        "masked": np.array(-np.inf, np.float32),
+    }
+    made = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17)
+    model = qglow.load_model(save(made, tmp_path))
+    quantized = model.quantize(model.profile(DATA))
+    exported = session(quantized.qdq_bytes())
+    assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
+    x = sample(20, 2)
+    assert decibels(exported.run(None, {"x": x})[0], session(model.path).run(None, {"x": x})[0]) > 25
+
+
 def cached_inputs(past: int, new: int) -> dict[str, Array]:
     return {"x": sample(new), "mask": np.zeros((1, 1, past + new), np.float32), "past": sample(past)}
 
