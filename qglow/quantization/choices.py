@@ -121,13 +121,13 @@ class Choices:
         for name, treatment in treatments(graph, recipe).items():
             nodes[name] = replace(
                 default,
-                calibration=calibration,
+                calibration=calibration if treatment.inside else default.calibration,
                 policy=treatment.reason,
                 kept_float="" if treatment.reason else kept,
                 dynamic=recipe.dynamic and not treatment.reason,
                 weights=None if treatment.reason else recipe.weights,
                 wide=treatment.wide,
-                in_attention=True,
+                in_attention=treatment.inside,
                 by_rows=treatment.by_rows,
             )
         roles = _roles(graph, recipe)

@@ -48,12 +48,14 @@ BEHIND = "transformer: behind the last products of a model int8 saves nothing"
 class Treatment:
     """Choices for a node in an attention region: why it stays float, or "", and whether it is int16.
 
-    by_rows: whether the table that it looks up is int8 with a scale for each row.
+    by_rows: whether the table that it looks up is int8 with a scale for each row. inside: whether it is in an
+    attention region, which sizes do not decide, as they decide what is a small head and what is behind one.
     """
 
     reason: str = ""
     wide: bool = False
     by_rows: bool = False
+    inside: bool = True
 
 
 def treatments(graph: Graph, recipe: Recipe) -> Mapping[str, Treatment]:
@@ -74,7 +76,8 @@ def treatments(graph: Graph, recipe: Recipe) -> Mapping[str, Treatment]:
     found = _of_region(graph, region, heads)
     for node in tail:
         if node.name not in found or node in heads:
-            found[node.name] = Treatment(SMALL_HEAD if node in heads else BEHIND)
+            reason = SMALL_HEAD if node in heads else BEHIND
+            found[node.name] = Treatment(reason, inside=node.name in found)
     return found
 
 

@@ -14,6 +14,8 @@ from qglow.artefacts.replay import graph_at
 from qglow.core.errors import DataError, UnsupportedError
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
+from qglow.quantization.choices import Choices
+from qglow.recipe.schema import Recipe
 from qglow.report.comparison_result import FLOAT, INT8, QDQ
 from qglow.report.each_shape import PATIENCE
 from tests.unit.importer.tiny import save, session, tiny_model
@@ -201,3 +203,37 @@ def test_a_model_without_inputs_takes_no_data(model: qglow.Model) -> None:
     constant = qglow.load_model(model.path, values={"x": x})
     with pytest.raises(DataError, match="no inputs that data could be for"):
         constant.profile({"x": x[None]})
+
+
+def test_what_is_light_at_some_lengths_alone_keeps_its_range(tmp_path: Path) -> None:
+    """A sum of two products behind a mean over tokens: many of them make all else look large beside it."""
+    random = np.random.default_rng(5)
+    constants = {
+        name: (random.normal(size=shape) / 4).astype(np.float32)
+        for name, shape in {
+            "q": (WIDTH, WIDTH),
+            "k": (WIDTH, WIDTH),
+            "a": (WIDTH, 40),
+            "b": (WIDTH, 40),
+        }.items()
+    }
+    nodes = [
+        node("MatMul", ["x", "q"], ["queries"]),
+        node("MatMul", ["x", "k"], ["keys"]),
+        node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+        node("MatMul", ["queries", "turned"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "x"], ["mixed"]),
+        node("ReduceMean", ["mixed"], ["mean"], axes=[1], keepdims=0),
+        node("MatMul", ["mean", "a"], ["first"]),
+        node("MatMul", ["mean", "b"], ["second"]),
+        node("Add", ["first", "second"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"x": ("batch", "tokens", WIDTH)}, ["y"], constants)
+    model = qglow.load_model(save(made, tmp_path))
+    calibrations = [
+        {node.name: choices.of_node(node).calibration for node in graph.nodes}
+        for graph in (model.at({"x": (1, length, WIDTH)}).graph for length in (OWN, 600))
+        for choices in (Choices.of(graph, Recipe()),)
+    ]
+    assert calibrations[0] == calibrations[1]
