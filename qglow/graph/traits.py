@@ -168,6 +168,10 @@ class Traits:
     adds_up: ClassVar[bool] = False
     """Its results are sums of elements of its operand, which grow with their number (unsuited)."""
 
+    reduces: ClassVar[bool] = False
+    """Its results are each taken from all elements along axes of its operand: a sum, a mean, the largest
+    (own levels)."""
+
     clamps: ClassVar[bool] = False
     """The result is the operand cut off at `bounds`, and nothing else happens (fuse-activation)."""
 

@@ -37,6 +37,7 @@ from qglow.quantization.half import round_chosen
 from qglow.quantization.interface import interface_parameters, make_interface_int8
 from qglow.quantization.islands import plan_islands, release_products
 from qglow.quantization.logarithms import keep_logarithms_float
+from qglow.quantization.own_level import keep_own_level_float
 from qglow.quantization.placement import (
     FloatReasons,
     Overruled,
@@ -253,6 +254,8 @@ class _Quantizer:
         overruled = Overruled(choices, frozenset(reasons))
         release_products(graph, reasons)
         keep_unsuited_float(graph, self._profiled, reasons)
+        if not self._path:  # what a region is given need not come from outside
+            keep_own_level_float(graph, reasons)
         keep_logarithms_float(graph, self._profiled, reasons)
         keep_carried_float(graph, reasons)
         keep_rounds_float([graph.outputs[place] for place in self._carried], choices, reasons)

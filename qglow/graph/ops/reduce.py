@@ -18,6 +18,7 @@ class Reduction(Operator):
     """Base: elements along `axes` together give one; with `keepdims` the axes stay with extent 1."""
 
     operands: ClassVar[tuple[str, ...]] = ("x",)
+    reduces: ClassVar[bool] = True
     kind: ClassVar[str]
     without_effect: ClassVar[float | None] = None
     """The number that leaves the result of the others as it is; None where their count matters."""

@@ -1,0 +1,74 @@
+"""What brings an input to a level of its own, and results back to that of the input, stays float."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import qglow
+from qglow.core.types import Array
+from tests.end_to_end.test_dynamic_shapes import decibels
+from tests.unit.importer.tiny import save, session, tiny_model
+
+node = helper.make_node
+PLACES, STEPS = 32, 8
+
+
+def forecast(
+    folder: Path, end: tuple[str, ...] = ("Mul", "Add"), *, layer_behind: bool = False
+) -> qglow.Model:
+    """STEPS more of a series x [N, 32], computed of x less its mean and over its deviation."""
+    random = np.random.default_rng(6)
+    constants: dict[str, Array] = {
+        name: (random.normal(size=shape) / 5).astype(np.float32)
+        for name, shape in {"a": (PLACES, 48), "b": (48, STEPS), "c": (STEPS, STEPS)}.items()
+    }
+    constants |= {"two": np.array(2, np.float32), "least": np.array(1e-5, np.float32)}
+    nodes = [
+        node("ReduceMean", ["x"], ["mean"], axes=[1]),
+        node("Sub", ["x", "mean"], ["rest"]),
+        node("Pow", ["rest", "two"], ["squares"]),
+        node("ReduceMean", ["squares"], ["variance"], axes=[1]),
+        node("Add", ["variance", "least"], ["positive"]),
+        node("Sqrt", ["positive"], ["deviation"]),
+        node("Div", ["rest", "deviation"], ["level"]),
+        node("MatMul", ["level", "a"], ["hidden"]),
+        node("Relu", ["hidden"], ["active"]),
+        node("MatMul", ["active", "b"], ["steps"]),
+        node(end[0], ["steps", "deviation"], ["wide"]),
+        node(end[1], ["wide", "mean"], ["placed" if layer_behind else "y"]),
+        *([node("MatMul", ["placed", "c"], ["y"])] if layer_behind else ()),
+    ]
+    return qglow.load_model(save(tiny_model(nodes, {"x": ("N", PLACES)}, ["y"], constants, opset=17), folder))
+
+
+def series(scale: float, place: float, seed: int) -> Array:
+    random = np.random.default_rng(seed)
+    drawn = np.cumsum(random.normal(size=(1, PLACES)), axis=1)
+    return (scale * drawn / drawn.std() + place).astype(np.float32)
+
+
+@pytest.mark.parametrize(("scale", "place"), [(1.0, 0.0), (50.0, 300.0), (0.02, -1.0)])
+def test_a_forecast_is_as_good_at_levels_that_no_sample_had(
+    scale: float, place: float, tmp_path: Path
+) -> None:
+    model = forecast(tmp_path)
+    quantized = model.quantize(model.profile([series(1.0, 0.5, seed) for seed in range(24)]))
+    x = series(scale, place, 99)
+    wanted = session(model.path).run(None, {"x": x})[0]
+    found = quantized.compile(threads=1)({"x": x})["y"]
+    assert decibels(found - place, wanted - place) > 25
+    reasons = {row.name: row.reason for row in quantized.report.float_nodes}
+    assert "whose next level nobody knows" in reasons["Mul_10"]
+    assert "whose next level nobody knows" in reasons["Div_6"]
+
+
+def test_measures_of_an_input_before_a_layer_are_as_other_values(tmp_path: Path) -> None:
+    """Ranges of what layers read again are known from calibration, as of gates by the mean of an image."""
+    model = forecast(tmp_path, layer_behind=True)
+    quantized = model.quantize(model.profile([series(1.0, 0.5, seed) for seed in range(24)]))
+    reasons = {row.name: row.reason for row in quantized.report.float_nodes}
+    assert "whose next level nobody knows" not in reasons.get("Mul_10", "")
