@@ -47,8 +47,12 @@ class GraphImport:
         inputs: Mapping[str, TensorType],
         unsigned: Sequence[str] = (),
         native: bool = False,
+        decided_by_data: bool = False,
     ) -> None:
-        """native: whether a node that qglow does not know is a problem, and not opaque."""
+        """native: whether a node that qglow does not know is a problem, and not opaque.
+
+        decided_by_data: whether no input is asked for its values, whatever they decide.
+        """
         self.problems: dict[int, Refusal] = {}
         self._order: list[NodeProto] = []
         self._views: set[int] = set()
@@ -72,7 +76,7 @@ class GraphImport:
         self._control = ControlFlow(bodies)
         self._structured = StructuredFlow(bodies)
         self._sizes = FreeSizes(model, bodies.value)
-        self.deciding = DecidingInputs(inputs)
+        self.deciding = DecidingInputs(inputs, none=decided_by_data)
         self._asked_by_bodies: tuple[str, ...] = ()
         self.opaque: list[tuple[str, str, tuple[str, ...]]] = []
         """Every opaque node with its operators, and the inputs with whose values it could be imported."""

@@ -2,12 +2,13 @@
 
 A parameter decides shapes (where to cut, how often to repeat) or what a node is. The import asks for it
 when it imports the node; where it is computed, the inputs that it is computed from are those that decide.
-None does where layers of the network are in between, as where durations of phonemes are predicted.
+None does where layers of the network are in between, as where durations of phonemes are predicted, and none
+where a text does: words that a model picks out of it by marks are others in every call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from qglow.core.types import ElementType, TensorType
 from qglow.graph.graph import Node, Value
@@ -17,10 +18,10 @@ MOST_BYTES = 1 << 16
 
 
 class DecidingInputs:
-    """The inputs of one import that decide."""
+    """The inputs of one import that decide; `none`: whether all of them are data."""
 
-    def __init__(self, inputs: Mapping[str, TensorType]) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: Mapping[str, TensorType], none: bool = False) -> None:
+        self._inputs = {} if none else inputs
         self._stand_ins: dict[str, tuple[str, ...]] = {}
         self._found: dict[str, None] = {}
         self._open: set[int] = set()
@@ -41,6 +42,16 @@ class DecidingInputs:
             return ()
         found = list(dict.fromkeys(self._leaves(value)))
         return () if None in found else tuple(name for name in found if name is not None)
+
+    def is_text(self, nodes: Iterable[Node]) -> bool:
+        """Whether one of those that decide is a text: these nodes look it up in a table of reals."""
+        read = [node.inputs[:2] for node in nodes if node.operator.looks_up_rows]
+        return any(
+            table is not None and table.is_constant and table.type.is_float and name in self._found
+            for table, rows in read
+            if rows is not None
+            for name in self._leaves(rows)
+        )
 
     def note(self, names: tuple[str, ...], position: int | None = None) -> None:
         """Note inputs that decide, and the node that is a problem without them."""

@@ -108,8 +108,7 @@ def import_file(
         check(place, model)
     kinds = {v.name: QUANTIZED.get(v.type.tensor_type.elem_type) for v in declared}
     unsigned = [name for name in parameters if kinds[name] == QUANTIZED[onnx.TensorProto.UINT8]]
-    work = GraphImport(place, model, types, unsigned, native)
-    graph = work.build()
+    work, graph = _built(place, model, types, unsigned, native)
     mark_unsigned(graph, _unsigned_names(model))
     refused += [
         Refusal(
@@ -135,6 +134,24 @@ def import_file(
         {value.name: tensor_shape(value) for value in declared},
         {value.name: tensor_shape(value) for value in model.proto.graph.output},
     )
+
+
+def _built(
+    place: ModelPlace,
+    model: ModelFile,
+    types: Mapping[str, TensorType],
+    unsigned: Sequence[str],
+    native: bool,
+) -> tuple[GraphImport, Graph]:
+    """An import and its graph. Where a text decides, all that decides is data, if that can be executed."""
+    work = GraphImport(place, model, types, unsigned, native)
+    graph = work.build()
+    if work.deciding.names and work.deciding.is_text(graph.nodes):
+        other = GraphImport(place, model, types, unsigned, native, decided_by_data=True)
+        found = other.build()
+        if not other.problems:
+            return other, found
+    return work, graph
 
 
 def _with_values(

@@ -15,7 +15,7 @@ from qglow.cli.main import main
 from qglow.core.types import Array
 from qglow.toolchain import undecided
 from qglow.toolchain.undecided import Kept, Specialisation
-from tests.unit.importer.tiny import save, session
+from tests.unit.importer.tiny import save, session, tiny_model
 
 X = np.random.default_rng(7).standard_normal((2, 6)).astype(np.float32)
 
@@ -155,3 +155,35 @@ def test_a_batch_of_inputs_beside_values_that_decide(tmp_path: Path) -> None:
         np.testing.assert_array_equal(program(given)["y"], runtime.run(None, given)[0])
     with pytest.raises(qglow.UsageError, match="x=2,5 contradicts the model"):
         program({"x": X[:, :5], "c": np.array([[3], [2]])})
+def test_what_a_text_decides_is_data(tmp_path: Path) -> None:
+    """Scores of every token with each class, of which there are as many as marks in the text."""
+    random = np.random.default_rng(3)
+    constants: dict[str, Array] = {
+        "table": random.normal(size=(20, 16)).astype(np.float32),
+        "w": random.normal(size=(16, 12)).astype(np.float32),
+        **{name: np.array(number) for name, number in {"mark": 7, "zero": 0, "one": 1}.items()},
+        "last": np.array([1]),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["tokens"]),
+        helper.make_node("MatMul", ["tokens", "w"], ["hidden"]),
+        helper.make_node("Equal", ["ids", "mark"], ["marked"]),
+        helper.make_node("Cast", ["marked"], ["marks"], to=TensorProto.INT64),
+        helper.make_node("ReduceSum", ["marks", "last"], ["counts"], keepdims=0),
+        helper.make_node("ReduceMax", ["counts"], ["count"], keepdims=0),
+        helper.make_node("Range", ["zero", "count", "one"], ["classes"]),
+        helper.make_node("Cast", ["classes"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["hidden"], ["whole"], keepdims=1),
+        helper.make_node("Mul", ["whole", "numbers"], ["y"]),
+    ]
+    made = tiny_model(nodes, {"ids": ["N", "T"]}, ["y"], constants, opset=17, input_type=TensorProto.INT64)
+    model = qglow.load_model(save(made, tmp_path))
+    texts = [random.integers(0, 20, (1, 9)) for _ in range(12)]
+    quantized = model.quantize(model.profile([{"ids": text} for text in texts]))
+    program = quantized.compile(threads=1)
+    for count in (2, 5):
+        ids = np.array([[3] * (9 - count) + [7] * count])
+        (expected,) = session(model.path).run(None, {"ids": ids})
+        assert expected.shape[-1] == count
+        np.testing.assert_allclose(program({"ids": ids})["y"], expected, rtol=0.05)
+    assert len(program.programs) == 1
