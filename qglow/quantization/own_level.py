@@ -1,9 +1,12 @@
-"""Keep in float what brings an input to a level of its own, and results back to that of the input.
+"""Keep in float what brings an input to a level of its own, and what gives results in terms of an input.
 
 Forecasts, and other networks of signals, measure an input while the model runs (its mean, deviation or
 largest size), compute with what is left of it in units of these, and give results in the input's units again.
 No calibration tells the level of the next series. What is computed in units of the measures has one range
 for all of them, and may be int8.
+
+Others give the input itself, with a mask or a correction: speech without its noise, an image made sharper. In
+int8 the weak parts of a spectrum would be lost, and every output would have the noise of a rounded input.
 """
 
 from __future__ import annotations
@@ -15,20 +18,27 @@ from qglow.quantization.placement import FloatReasons, handles_reals
 
 
 def keep_own_level_float(graph: Graph, reasons: FloatReasons) -> None:
-    """Add to `reasons` the light nodes that measure inputs, and those that apply measures to reals.
+    """Add to `reasons` light nodes that measure inputs, apply measures to them, or end a model with inputs.
 
-    These are what comes in, before layers, or what is given, behind all layers.
+    A model ends where no layers are behind.
     """
     before, measures = _levels(graph)
     for node in graph.nodes:
-        measure = next((value for value in node.inputs if value in measures), None)
         computed = [value for value in node.inputs if value is not None and not value.is_constant]
-        if measure is None or not _applies(node) or measures.issuperset(computed):
+        given = [value for value in computed if value in before]
+        if not given or not _applies(node) or measures.issuperset(computed):
             continue
-        found = [node] if before.issuperset(computed) else _behind(node)
-        for each in [*found, *(_computing(measure) if found else ())]:
+        measure = next((value for value in given if value in measures), None)
+        if len(given) < len(computed):
+            found = _behind(node)
+        else:
+            found = [] if measure is None else [node]
+        why = f"it gives results in terms of '{given[0].name}', which comes from outside"
+        if measure is not None:
+            why = f"'{measure.name}' measures an input, whose next level nobody knows"
+        for each in [*found, *(one for value in given if found for one in _computing(value))]:
             if handles_reals(each):
-                reasons.setdefault(each, f"'{measure.name}' measures an input, whose next level nobody knows")
+                reasons.setdefault(each, why)
 
 
 def _levels(graph: Graph) -> tuple[set[Value], set[Value]]:

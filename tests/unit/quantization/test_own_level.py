@@ -14,7 +14,7 @@ from tests.end_to_end.test_dynamic_shapes import decibels
 from tests.unit.importer.tiny import save, session, tiny_model
 
 node = helper.make_node
-PLACES, STEPS = 32, 8
+PLACES, STEPS, BANDS = 32, 8, 24
 
 
 def forecast(
@@ -72,3 +72,39 @@ def test_measures_of_an_input_before_a_layer_are_as_other_values(tmp_path: Path)
     quantized = model.quantize(model.profile([series(1.0, 0.5, seed) for seed in range(24)]))
     reasons = {row.name: row.reason for row in quantized.report.float_nodes}
     assert "whose next level nobody knows" not in reasons.get("Mul_10", "")
+
+
+def enhancer(folder: Path) -> qglow.Model:
+    """The spectrum x [N, 24], each band times a factor that a network finds by the bands' logarithms."""
+    random = np.random.default_rng(8)
+    constants: dict[str, Array] = {
+        "a": (random.normal(size=(BANDS, 48)) / 5).astype(np.float32),
+        "b": (random.normal(size=(48, BANDS)) / 5).astype(np.float32),
+        "least": np.array(1e-6, np.float32),
+    }
+    nodes = [
+        node("Abs", ["x"], ["sizes"]),
+        node("Add", ["sizes", "least"], ["positive"]),
+        node("Log", ["positive"], ["levels"]),
+        node("MatMul", ["levels", "a"], ["hidden"]),
+        node("Relu", ["hidden"], ["active"]),
+        node("MatMul", ["active", "b"], ["found"]),
+        node("Sigmoid", ["found"], ["mask"]),
+        node("Mul", ["x", "mask"], ["y"]),
+    ]
+    return qglow.load_model(save(tiny_model(nodes, {"x": ("N", BANDS)}, ["y"], constants, opset=17), folder))
+
+
+def spectrum(seed: int) -> Array:
+    """Bands whose sizes are decades apart."""
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(1, BANDS)) * np.logspace(2, -2, BANDS)).astype(np.float32)
+
+
+def test_weak_bands_of_an_input_reach_the_output(tmp_path: Path) -> None:
+    model = enhancer(tmp_path)
+    quantized = model.quantize(model.profile([spectrum(seed) for seed in range(24)]), repair=False)
+    x = spectrum(99)
+    wanted = session(model.path).run(None, {"x": x})[0]
+    found = quantized.compile(threads=1)({"x": x})["y"]
+    assert decibels(found[:, -8:], wanted[:, -8:]) > 20
