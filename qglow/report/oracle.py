@@ -100,12 +100,12 @@ class OnnxruntimeModel:
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once and give every output. Raises DataError for inputs that onnxruntime refuses."""
-        from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+        from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
         try:
             taken = {name: as_taken(array, self._shape(name, array)) for name, array in inputs.items()}
             results = self._session.run(self._outputs, taken)
-        except InvalidArgument as error:
+        except (Fail, InvalidArgument, RuntimeException) as error:
             reason = " ".join(str(error).split())[:300]
             raise DataError(f"onnxruntime cannot run {self._where} on these inputs: {reason}") from error
         return dict(zip(self._outputs, results, strict=True))

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import qglow
-from qglow.core.errors import ModelError, UsageError
+from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import float_type
 from qglow.exporter.expose import expose_outputs, produced_names
 from qglow.report.comparison_result import FLOAT, INT8
@@ -42,6 +42,21 @@ def test_optimised_and_plain_runs_agree() -> None:
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     plain = OnnxruntimeModel(data, shapes={"x": (2, 4)}, optimize=False)({"x": x})
     assert np.allclose(OnnxruntimeModel(data, shapes={"x": (2, 4)})({"x": x})["logits"], plain["logits"])
+
+
+def test_inputs_that_a_kernel_refuses_are_told_in_one_line() -> None:
+    kinds = {"x": onnx.TensorProto.FLOAT, "places": onnx.TensorProto.INT64}
+    graph = helper.make_graph(
+        [helper.make_node("GatherElements", ["x", "places"], ["y"], axis=1)],
+        "g",
+        [helper.make_tensor_value_info(name, kind, [1, 4]) for name, kind in kinds.items()],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = OnnxruntimeModel(made.SerializeToString())
+    beyond = {"x": np.zeros((1, 4), np.float32), "places": np.array([[0, 1, 2, 900]])}
+    with pytest.raises(DataError, match="onnxruntime cannot run .* on these inputs: .*GatherElements"):
+        model(beyond)
 
 
 def test_a_bound_run_reads_the_arrays_it_was_given() -> None:
