@@ -155,6 +155,8 @@ def test_a_batch_of_inputs_beside_values_that_decide(tmp_path: Path) -> None:
         np.testing.assert_array_equal(program(given)["y"], runtime.run(None, given)[0])
     with pytest.raises(qglow.UsageError, match="x=2,5 contradicts the model"):
         program({"x": X[:, :5], "c": np.array([[3], [2]])})
+
+
 def test_what_a_text_decides_is_data(tmp_path: Path) -> None:
     """Scores of every token with each class, of which there are as many as marks in the text."""
     random = np.random.default_rng(3)
