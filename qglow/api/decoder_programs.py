@@ -16,8 +16,10 @@ from qglow.core.errors import UsageError
 from qglow.core.model_place import ModelPlace, file_or_bytes
 from qglow.core.types import Array, Dimension
 from qglow.generation import EncoderReader, Generator, Roles, find_roles, like_named
+from qglow.importer.blocks import rounds_rows
 from qglow.importer.cache_sizes import window_places
 from qglow.importer.loading import load
+from qglow.interchange.nodes import all_nodes
 from qglow.report.decoding import Decoder, OnnxruntimeDecoder, SingleDecoder
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
 from qglow.report.encoded_decoding import (
@@ -187,6 +189,13 @@ class DecoderPrograms:
 
     def _llama_cpp(self, gguf: Path) -> Decoder:
         return LlamaCppDecoder(gguf, self.context, self.made[0].vocabulary, self.threads)
+
+    @property
+    def rounded(self) -> int:
+        """Number of products whose rows onnxruntime rounds to int8, and no program of qglow does."""
+        if isinstance(self.model, QuantizedModel):
+            return 0
+        return sum(map(rounds_rows, all_nodes(load(file_place(self.model)).nodes)))
 
     @property
     def _dimensions(self) -> dict[str, Sequence[Dimension] | None]:

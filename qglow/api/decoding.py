@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -80,7 +81,7 @@ def bench_decoding(
         threads=threads,
     )
     gguf = options["gguf"]
-    return measure_decoding(
+    result = measure_decoding(
         programs.makers(options["openvino"], None if gguf is None else Path(gguf)),
         programs.drawn,
         prefill,
@@ -89,6 +90,7 @@ def bench_decoding(
         optional=("OpenVINO",),
         advance=start(progress, texts),
     )
+    return replace(result, rounded=programs.rounded)
 
 
 def _check_decodes(roles: Roles, has_encoder: bool) -> None:

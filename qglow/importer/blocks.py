@@ -8,7 +8,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from qglow.core.types import Array, ElementType
 from qglow.graph.graph import Value
@@ -19,6 +19,15 @@ from qglow.importer.tensors import element_name
 from qglow.importer.weight_blocks import WeightBlocks
 from qglow.numerics.blocks import block_count, block_fault, middle, pack
 from qglow.numerics.half import holds, store
+
+_ROUNDING_LEVEL = 4
+"""Accuracy level of MatMulNBits at which a runtime may round activations to int8."""
+
+
+def rounds_rows(node: NodeProto) -> bool:
+    """Whether a node is a MatMulNBits whose activations a runtime may round to int8."""
+    levels = [attribute.i for attribute in node.attribute if attribute.name == "accuracy_level"]
+    return node.op_type == "MatMulNBits" and levels == [_ROUNDING_LEVEL]
 
 
 def import_blocks(node: ImportNode) -> None:

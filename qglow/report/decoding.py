@@ -154,7 +154,8 @@ class DecodingResult(Shown):
 
     prefill, decode: tokens of a text, and those that were added. prefill_s, decode_s: seconds
     [programs, texts], rows in the order of `speeds`. threads: how many each program may use. refused: why
-    rivals did not take part, by name.
+    rivals did not take part, by name. rounded: products whose rows onnxruntime rounds to int8, as the file
+    allows, where qglow computes with the reals.
     """
 
     speeds: dict[str, DecodingSpeed]
@@ -164,6 +165,7 @@ class DecodingResult(Shown):
     decode_s: Array
     threads: int
     refused: dict[str, str] = field(default_factory=dict)
+    rounded: int = 0
 
     def __repr__(self) -> str:
         speeds = listed((f"{x.name} {x.decode:.1f} tokens/s" for x in self.speeds.values()), most=8)
@@ -276,6 +278,14 @@ def decoding_section(result: DecodingResult) -> Section:
     texts = result.decode_s.shape[1]
     caption = f"{result.prefill} tokens read, {result.decode} added one by one, {texts} texts, {threads}"
     notes = [Paragraph(f"{name} did not take part: {reason}") for name, reason in result.refused.items()]
+    if result.rounded:
+        products = "one product" if result.rounded == 1 else f"{result.rounded} products"
+        notes.append(
+            Paragraph(
+                f"The file lets onnxruntime round the rows of {products} to int8 (accuracy_level 4), which "
+                "is quicker for many rows; qglow does so in a model of `qglow quantize --dynamic`."
+            )
+        )
     return Section("Decoding", (table(titles, rows, caption), *notes))
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import qglow
 from qglow.cli.main import main
@@ -196,6 +196,29 @@ def test_a_file_with_weights_in_blocks_is_not_called_float(llama: Path, tmp_path
         model.quantize(dynamic=True), prefill=4, decode=2, texts=1, threads=1, piece=8
     )
     assert list(found.speeds) == ["qglow quantized", "qglow weights as given", "onnxruntime"]
+
+
+def test_rows_that_onnxruntime_rounds_are_told(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "l.onnx"
+    sizes = [size.replace("--inner=48", "--inner=64") for size in SIZES]
+    assert write_llama([str(path), *sizes, "--weights=int4"]) == 0
+    command = ["bench", str(path), "--prefill=4", "--decode=2", "--texts=1", "--threads=1", "--piece=8"]
+    assert main(command) == 0 and "accuracy_level" not in capsys.readouterr().out
+    model = onnx.load(path)
+    products = [node for node in model.graph.node if node.op_type == "MatMulNBits"]
+    for node in products:
+        kept = [attribute for attribute in node.attribute if attribute.name != "accuracy_level"]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute("accuracy_level", 4)])
+    onnx.save(model, path)
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"round the rows of {len(products)} products to int8 (accuracy_level 4)" in said
+    model = qglow.load_model(path, decoding.own_shapes(qglow.load_model(path)))
+    found = qglow.bench_decoding(
+        model.quantize(dynamic=True), prefill=4, decode=2, texts=1, threads=1, piece=8
+    )
+    assert found.rounded == 0
 
 
 @pytest.mark.parametrize(
