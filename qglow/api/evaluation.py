@@ -36,7 +36,12 @@ from qglow.report.comparison_result import Comparison
 from qglow.report.decoding import DecodingResult
 from qglow.report.evaluation import compare_nodes, compare_outputs, open_evaluation_data, run_over_data
 from qglow.report.hosted_time import HostedTime
-from qglow.report.latencies import measure_hosted_time, measure_latencies, measure_node_times
+from qglow.report.latencies import (
+    advising_data,
+    measure_hosted_time,
+    measure_latencies,
+    measure_node_times,
+)
 from qglow.report.layer_report import LayerReport
 from qglow.report.node_times import NodeTimes
 from qglow.report.report import timings_json
@@ -146,15 +151,16 @@ def bench(
     """
     measured = model._parts if isinstance(model, QuantizedModel) else model._loaded
     code = CompileOptions(isa=options["isa"], threads=options["threads"])
-    return measure_latencies(
-        measured,
-        code,
-        alternations=options["alternations"],
-        openvino=options["openvino"],
-        data=data,
-        recipe=recipe,
-        progress=progress,
-    )
+    with advising_data(data):
+        return measure_latencies(
+            measured,
+            code,
+            alternations=options["alternations"],
+            openvino=options["openvino"],
+            data=data,
+            recipe=recipe,
+            progress=progress,
+        )
 
 
 @taking(IsaOptions)
@@ -170,7 +176,8 @@ def bench_nodes(
     Inputs are as for `bench`, and onnxruntime runs the same int8 file. Raises UsageError for an ISA that the
     host lacks, DataError for data that does not fit.
     """
-    return measure_node_times(model._parts, options["isa"], data, recipe)
+    with advising_data(data):
+        return measure_node_times(model._parts, options["isa"], data, recipe)
 
 
 @taking(RunOptions)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,17 @@ def measure_hosted_time(parts: QuantizedParts, options: CompileOptions) -> Hoste
     inputs = random_inputs(real_types(parts.inputs))
     integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
     return hosted_time(parts.int8, _of_graph(parts.int8, options, integers))
+
+
+@contextmanager
+def advising_data(data: Data | None) -> Iterator[None]:
+    """Advise samples where random inputs are refused."""
+    try:
+        yield
+    except DataError as error:
+        if data is not None:
+            raise
+        raise DataError(f"{error}; they were drawn at random: name samples that fit (`data`)") from error
 
 
 def _inputs(
