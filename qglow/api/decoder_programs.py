@@ -16,10 +16,6 @@ from qglow.core.errors import UsageError
 from qglow.core.model_place import ModelPlace, file_or_bytes
 from qglow.core.types import Array, Dimension
 from qglow.generation import EncoderReader, Generator, Roles, find_roles, like_named
-from qglow.importer.blocks import rounds_rows
-from qglow.importer.cache_sizes import window_places
-from qglow.importer.loading import load
-from qglow.interchange.nodes import all_nodes
 from qglow.report.decoding import Decoder, OnnxruntimeDecoder, SingleDecoder
 from qglow.report.decoding_rivals import LlamaCppDecoder, OpenvinoDecoder, check_llama_cpp
 from qglow.report.encoded_decoding import (
@@ -193,14 +189,17 @@ class DecoderPrograms:
     @property
     def rounded(self) -> int:
         """Number of products whose rows onnxruntime rounds to int8, and no program of qglow does."""
-        if isinstance(self.model, QuantizedModel):
-            return 0
-        return sum(map(rounds_rows, all_nodes(load(file_place(self.model)).nodes)))
+        # Imported here, so that names of qglow alone load no library that reads files.
+        from qglow.importer.other_runtimes import rounded_products
+
+        return 0 if isinstance(self.model, QuantizedModel) else rounded_products(file_place(self.model))
 
     @property
     def _dimensions(self) -> dict[str, Sequence[Dimension] | None]:
         """Dimensions of the inputs, with as many places as a cache of a sliding window has to have."""
-        windows = window_places(load(file_place(self.model)).nodes)
+        from qglow.importer.other_runtimes import places_of_windows
+
+        windows = places_of_windows(file_place(self.model))
         return {
             name: (*dims[:_PLACES], windows[name], *dims[_PLACES + 1 :]) if dims and name in windows else dims
             for name, dims in self.model.dimensions.items()
