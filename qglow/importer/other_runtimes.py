@@ -1,4 +1,4 @@
-"""What a model's file says to other runtimes, and qglow does in another way."""
+"""Facts of a model's file that other runtimes go by, and qglow does not."""
 
 from __future__ import annotations
 
