@@ -10,7 +10,7 @@ from onnx import helper
 
 import qglow
 from qglow.core.types import Array
-from tests.unit.importer.test_free_sizes import keras_loop
+from tests.unit.importer.test_free_sizes import keras_loop, loop_constants
 from tests.unit.importer.tiny import save, session, tiny_model
 
 STEPS, WIDTH = 12, 16
@@ -20,16 +20,8 @@ node = helper.make_node
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(4)
-    constants: dict[str, Array] = {
-        "w": (random.standard_normal((3, WIDTH)) * 0.6).astype(np.float32),
-        "first": np.array([0]),
-        "second": np.array([1]),
-        "third": np.array([2]),
-        "zero": np.array(0),
-        "nought": np.float32(0),
-        "width": np.array([WIDTH]),
-        "v": (random.standard_normal((WIDTH, 5)) * 0.4).astype(np.float32),
-    }
+    v = (random.standard_normal((WIDTH, 5)) * 0.4).astype(np.float32)
+    constants = {**loop_constants(random, WIDTH), "v": v}
     nodes = [*keras_loop(width=WIDTH), node("MatMul", ["y", "v"], ["scores"])]
     model = tiny_model(nodes, {"x": ["N", "T", 3]}, ["scores"], constants, opset=16)
     return save(model, tmp_path_factory.mktemp("loop"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import NodeProto, helper
 
 import qglow
 from qglow.artefacts.replay import graph_at
@@ -25,21 +25,30 @@ WIDTH, CLASSES, OWN = 16, 4, 6
 LENGTHS = (3, OWN, 9, OWN, 12, OWN, 4, OWN)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> qglow.Model:
-    """Scores of texts x [batch, tokens, 16]: attention over its tokens, then the mean of them."""
+def drawn(**columns: int) -> dict[str, Array]:
+    """Weights by name, of so many columns each."""
     random = np.random.default_rng(5)
-    constants = {
-        name: (random.normal(size=shape) / 4).astype(np.float32)
-        for name, shape in {"q": (WIDTH, WIDTH), "k": (WIDTH, WIDTH), "c": (WIDTH, CLASSES)}.items()
-    }
-    nodes = [
+    return {n: (random.normal(size=(WIDTH, count)) / 4).astype(np.float32) for n, count in columns.items()}
+
+
+def attention() -> list[NodeProto]:
+    """One head of attention over the tokens of x, with weights q and k."""
+    return [
         node("MatMul", ["x", "q"], ["queries"]),
         node("MatMul", ["x", "k"], ["keys"]),
         node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
         node("MatMul", ["queries", "turned"], ["scores"]),
         node("Softmax", ["scores"], ["shares"], axis=-1),
         node("MatMul", ["shares", "x"], ["mixed"]),
+    ]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> qglow.Model:
+    """Scores of texts x [batch, tokens, 16]: attention over its tokens, then the mean of them."""
+    constants = drawn(q=WIDTH, k=WIDTH, c=CLASSES)
+    nodes = [
+        *attention(),
         node("Relu", ["mixed"], ["r"]),
         node("MatMul", ["r", "c"], ["y"]),
         node("ReduceMean", ["y"], ["z"], axes=[1], keepdims=0),
@@ -207,23 +216,9 @@ def test_a_model_without_inputs_takes_no_data(model: qglow.Model) -> None:
 
 def test_what_is_light_at_some_lengths_alone_keeps_its_range(tmp_path: Path) -> None:
     """A sum of two products behind a mean over tokens: many of them make all else look large beside it."""
-    random = np.random.default_rng(5)
-    constants = {
-        name: (random.normal(size=shape) / 4).astype(np.float32)
-        for name, shape in {
-            "q": (WIDTH, WIDTH),
-            "k": (WIDTH, WIDTH),
-            "a": (WIDTH, 40),
-            "b": (WIDTH, 40),
-        }.items()
-    }
+    constants = drawn(q=WIDTH, k=WIDTH, a=40, b=40)
     nodes = [
-        node("MatMul", ["x", "q"], ["queries"]),
-        node("MatMul", ["x", "k"], ["keys"]),
-        node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
-        node("MatMul", ["queries", "turned"], ["scores"]),
-        node("Softmax", ["scores"], ["shares"], axis=-1),
-        node("MatMul", ["shares", "x"], ["mixed"]),
+        *attention(),
         node("ReduceMean", ["mixed"], ["mean"], axes=[1], keepdims=0),
         node("MatMul", ["mean", "a"], ["first"]),
         node("MatMul", ["mean", "b"], ["second"]),

@@ -18,15 +18,22 @@ from tests.unit.importer.tiny import save, session, tiny_model
 WIDTH = 4
 ROW = (FLOAT, [None, WIDTH])
 RNG = np.random.default_rng(20)
-CONSTANTS: dict[str, Array] = {
-    "w": (RNG.standard_normal((3, WIDTH)) * 0.5).astype(np.float32),
-    "first": np.array([0]),
-    "second": np.array([1]),
-    "third": np.array([2]),
-    "zero": np.array(0),
-    "nought": np.float32(0),
-    "width": np.array([WIDTH]),
-}
+
+
+def loop_constants(random: np.random.Generator, width: int = WIDTH) -> dict[str, Array]:
+    """Constants of `keras_loop`, with drawn weights."""
+    return {
+        "w": (random.standard_normal((3, width)) * 0.5).astype(np.float32),
+        "first": np.array([0]),
+        "second": np.array([1]),
+        "third": np.array([2]),
+        "zero": np.array(0),
+        "nought": np.float32(0),
+        "width": np.array([width]),
+    }
+
+
+CONSTANTS = loop_constants(RNG)
 node = helper.make_node
 
 
