@@ -24,6 +24,7 @@ from tests.suite import (
     control,
     conv,
     elementwise,
+    experts,
     fixed_point,
     functions,
     half,
@@ -54,6 +55,7 @@ FAMILIES = {
     "linear": linear,
     "pool": pool,
     "elementwise": elementwise,
+    "experts": experts,
     "fixedpoint": fixed_point,
     "functions": functions,
     "half": half,
@@ -112,7 +114,7 @@ def test_compiled_program_equals_interpreter(name: str, make: Maker) -> None:
 
 
 @pytest.mark.skipif(len(WITH_FMA) < 2, reason="the host has no two ISAs with fused multiply-add")
-@pytest.mark.parametrize("family", ["attention", "conv", "linear", "recurrence"])
+@pytest.mark.parametrize("family", ["attention", "conv", "experts", "linear", "recurrence"])
 def test_float_bits_do_not_depend_on_isa(family: str) -> None:
     """Float convolutions and matrix products are one chain of fused multiply-adds an output."""
     for name, make in MAKERS:

@@ -12,28 +12,33 @@ from qglow.numerics.rows import LARGEST, LEAST_SCALE
 @emits(BlockGemm)
 def block_gemm(site: SourceSite) -> None:
     """A chain in each block, of floats or of exact integers, and one over blocks."""
-    w, o = site.writer, site.operation
-    depth, by_rows = site.shape("src")[1], site.has("rows")
-    with w.loops(site.shape("dest")) as (m, n):
-        w.line("float sum = 0.0f;")
-        with w.loops((block_count(depth, o.block),), "b") as (b,):
-            w.line("int32_t part = 0;" if by_rows else "float part = 0.0f;")
-            w.line(f"const {'int32_t' if by_rows else 'float'} zero = {_zero(site, b, n)};")
-            first, end = f"{b} * {o.block}", f"{b} * {o.block} + {o.block}"
-            with w.block(f"for (int32_t k = {first}; k < {end} && k < {depth}; k++)"):
-                code, x = _code(site, "filter", "k", n), site.load("src", (m, "k"))
-                if by_rows:
-                    w.line(f"part += {x} * ({code} - zero);")
-                else:
-                    weight = site.declared("float", "weight", f"(float)({code}) - zero")
-                    w.line(f"part = fused({x}, {weight}, part);")
-            scale = site.load("scales", (b, n))
-            if by_rows:
-                scale = site.declared("float", "scale", f"{site.load('rows', (m, '0'))} * {scale}")
-            w.line(f"sum = fused((float)part, {scale}, sum);")
-        if site.has("bias"):
-            w.line(f"sum = sum + {site.load('bias', (n,))};")
+    o = site.operation
+    with site.writer.loops(site.shape("dest")) as (m, n):
+        block_sum(site, m, n, by_rows=site.has("rows"))
         site.store("dest", (m, n), site.clipped("sum", o.lo, o.hi))
+
+
+def block_sum(site: SourceSite, m: str, n: str, by_rows: bool = False) -> None:
+    """Declare `sum`, the product of a row and a column of weights, plus the bias; by_rows: of integers."""
+    w, o, depth = site.writer, site.operation, site.shape("src")[1]
+    w.line("float sum = 0.0f;")
+    with w.loops((block_count(depth, o.block),), "b") as (b,):
+        w.line("int32_t part = 0;" if by_rows else "float part = 0.0f;")
+        w.line(f"const {'int32_t' if by_rows else 'float'} zero = {_zero(site, b, n)};")
+        first, end = f"{b} * {o.block}", f"{b} * {o.block} + {o.block}"
+        with w.block(f"for (int32_t k = {first}; k < {end} && k < {depth}; k++)"):
+            code, x = _code(site, "filter", "k", n), site.load("src", (m, "k"))
+            if by_rows:
+                w.line(f"part += {x} * ({code} - zero);")
+            else:
+                weight = site.declared("float", "weight", f"(float)({code}) - zero")
+                w.line(f"part = fused({x}, {weight}, part);")
+        scale = site.load("scales", (b, n))
+        if by_rows:
+            scale = site.declared("float", "scale", f"{site.load('rows', (m, '0'))} * {scale}")
+        w.line(f"sum = fused((float)part, {scale}, sum);")
+    if site.has("bias"):
+        w.line(f"sum = sum + {site.load('bias', (n,))};")
 
 
 def _zero(site: SourceSite, block: str, column: str) -> str:

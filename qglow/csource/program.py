@@ -11,6 +11,7 @@ from qglow.core.errors import UnsupportedError
 from qglow.core.types import Array
 from qglow.csource import blocks as blocks
 from qglow.csource import elementwise as elementwise
+from qglow.csource import experts as experts
 from qglow.csource import logic as logic
 from qglow.csource import movement as movement
 from qglow.csource import products as products

@@ -20,6 +20,7 @@ from qglow.exporter.export import Export
 from qglow.graph.graph import Node
 from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
+from qglow.graph.ops.experts import ExpertBlockGemm, ExpertGemm
 from qglow.numerics.blocks import apart, dequantized, gather_blocks, middle, pack, unpack
 
 NIBBLE = 4
@@ -40,7 +41,8 @@ def _block_gemm(op: BlockGemm, out: Export) -> None:
     out.builder.node(kind, out.node.name, [value, factor], out.output)
 
 
-def _weights(op: BlockGemm, out: Export) -> str:
+def _weights(op: BlockGemm | ExpertBlockGemm, out: Export, experts: int = 0) -> str:
+    """The weights [K, N], or [experts, K, N] of those that lie beside each other."""
     depth, points = out.node.inputs[0], out.node.operand("zero_points")
     assert depth is not None
     rows = depth.type.shape[-1]
@@ -61,15 +63,17 @@ def _weights(op: BlockGemm, out: Export) -> str:
     else:
         stored = TensorProto.UINT4
     inputs = [
-        _tensor(out, "codes", codes - np.uint8(low), stored),
-        _scales(out),
+        _tensor(out, "codes", _apart(codes - np.uint8(low), experts), stored),
+        _scales(out, experts),
     ]
     if zeros is not None:
-        inputs.append(_tensor(out, "zero_points", zeros.astype(np.uint8, copy=False), stored))
+        spread = _apart(zeros.astype(np.uint8, copy=False), experts)
+        inputs.append(_tensor(out, "zero_points", spread, stored))
     result = out.builder.fresh(f"{out.node.name}__weights")
     name = f"{out.node.name}__dequantize"
-    real = out.builder.node("DequantizeLinear", name, inputs, result, axis=0, block_size=op.block)
-    if op.bits <= NIBBLE or out.node.operand("row_scales") is None:
+    axis = 1 if experts else 0
+    real = out.builder.node("DequantizeLinear", name, inputs, result, axis=axis, block_size=op.block)
+    if op.bits <= NIBBLE or experts or out.node.operand("row_scales") is None:
         return real
     # onnxruntime makes a product of integers of a MatMul whose operands are both dequantized from 8 bits, and
     # then refuses blocks. Flatten leaves a matrix as it is, and stands between.
@@ -77,14 +81,22 @@ def _weights(op: BlockGemm, out: Export) -> str:
     return out.builder.node("Flatten", f"{out.node.name}__flatten", [real], matrix, axis=1)
 
 
-def _scales(out: Export) -> str:
+def _apart(values: Array, experts: int) -> Array:
+    """[experts, rows, N] of the columns of experts beside each other; as they are for none."""
+    if not experts:
+        return values
+    parts = values.reshape(len(values), experts, -1).transpose(1, 0, 2)
+    return np.ascontiguousarray(parts)
+
+
+def _scales(out: Export, experts: int = 0) -> str:
     """Scales in float32; those of 16 bits are stored so and cast, since runtimes would compute in 16 bits."""
     scales = out.node.operand("scales")
     assert scales is not None and scales.data is not None
     name = f"{out.node.name}__scales"
     if not scales.type.is_half:
-        return out.builder.constant(name, scales.data)
-    stored = out.builder.constant(f"{name}_float16", scales.data)
+        return out.builder.constant(name, _apart(scales.data, experts))
+    stored = out.builder.constant(f"{name}_float16", _apart(scales.data, experts))
     return out.builder.node("Cast", f"{name}_cast", [stored], out.builder.fresh(name), to=TensorProto.FLOAT)
 
 
@@ -97,6 +109,38 @@ def _tensor(out: Export, what: str, values: Array, stored: int) -> str:
     raw = flat.tobytes()
     name = f"{out.node.name}__{what}"
     return out.builder.tensor(name, helper.make_tensor(name, stored, values.shape, raw, raw=True))
+
+
+def _expert_gemm(op: ExpertGemm, out: Export) -> None:
+    """Export the look-up of each row's matrix, its product with the row, and the addition of its bias."""
+    depth, total = _data(out.node, "w").shape
+    whole = _data(out.node, "w").reshape(depth, op.experts, total // op.experts).transpose(1, 0, 2)
+    weights = out.builder.constant(f"{out.node.name}__weights", np.ascontiguousarray(whole))
+    _look_up(op.experts, out, weights, out.inputs[2])
+
+
+def _expert_block_gemm(op: ExpertBlockGemm, out: Export) -> None:
+    """The same of weights in blocks, which are dequantized before one is looked up."""
+    _look_up(op.experts, out, _weights(op, out, op.experts), out.inputs[3])
+
+
+def _look_up(experts: int, out: Export, weights: str, indices: str) -> None:
+    name, bias = out.node.name, out.node.operand("bias")
+
+    def add(kind: str, part: str, *inputs: str, **attributes: Any) -> str:
+        result = out.builder.fresh(f"{out.output}__{part}")
+        return out.builder.node(kind, f"{name}__{part}", [*inputs], result, **attributes)
+
+    axis = out.integers("axis", [-2])
+    own = add("Gather", "chosen", weights, indices, axis=0)
+    product = add("MatMul", "product", add("Unsqueeze", "row", out.inputs[0], axis), own)
+    if bias is None:
+        out.builder.node("Squeeze", name, [product, axis], out.output)
+        return
+    assert bias.data is not None
+    terms = out.builder.constant(f"{name}__bias", bias.data.reshape(experts, -1))
+    added = add("Gather", "bias_of_row", terms, indices, axis=0)
+    out.builder.node("Add", name, [add("Squeeze", "flat", product, axis), added], out.output)
 
 
 def _data(node: Node, name: str) -> Array:
@@ -135,4 +179,6 @@ def _block_gather(op: BlockGather, out: Export) -> None:
 EXPORTS: dict[type[Operator], Callable[[Any, Export], None]] = {
     BlockGather: _block_gather,
     BlockGemm: _block_gemm,
+    ExpertBlockGemm: _expert_block_gemm,
+    ExpertGemm: _expert_gemm,
 }

@@ -256,6 +256,10 @@ class Traits:
         """Form of its weights where they are integers in blocks, else None."""
         return None
 
+    def with_weight_blocks(self, form: BlockForm) -> Any:
+        """The operator with weights in blocks, of rows that each have one of several matrices; else None."""
+        return None
+
     @property
     def bounds(self) -> Bounds:
         """Bounds at which a single or fused Relu or Clip cuts off real results; infinite for none."""

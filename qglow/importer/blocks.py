@@ -89,7 +89,7 @@ def block_operands(node: ImportNode, known: WeightBlocks) -> tuple[BlockGemm, li
     if known.zero_points is not None:
         zeros = node.part_constant("zero_points", _packed(node, known.zero_points, known.bits))
     packed = node.part_constant("codes", _packed(node, known.codes, known.bits))
-    scales = _scales(node, known.scales)
+    scales = narrowed_scales(node, known.scales)
     return BlockGemm(bits=known.bits, block=known.block), [packed, scales, zeros]
 
 
@@ -97,14 +97,14 @@ def _packed(node: ImportNode, codes: Array, bits: int) -> Array:
     return node.context.derived(("packed", bits), [codes], lambda: pack(codes, bits))
 
 
-def _scales(node: ImportNode, scales: Array) -> Value:
+def narrowed_scales(node: ImportNode, scales: Array, part: str = "scales") -> Value:
     """Scales as a constant, in 16 bits where these hold them all: files store them so, and cast them."""
 
     def narrowed() -> Array:
         wide = np.ascontiguousarray(scales, np.float32)
         return store(wide, "float16") if holds(wide, "float16") else wide
 
-    return node.part_constant("scales", node.context.derived("scales", [scales], narrowed))
+    return node.part_constant(part, node.context.derived("scales", [scales], narrowed))
 
 
 def import_matmul_nbits(node: ImportNode) -> None:
@@ -132,7 +132,7 @@ def import_matmul_nbits(node: ImportNode) -> None:
         bias = node.part_constant("bias", _sized(node, 5, "the bias", columns).astype(np.float32))
 
     def packed() -> Array:
-        codes = _codes(stored.reshape(columns, -1), bits)[:, :depth]
+        codes = codes_of_bytes(stored.reshape(columns, -1), bits)[:, :depth]
         codes = codes if order is None else codes[:, order]
         return pack(np.ascontiguousarray(codes.T), bits)
 
@@ -145,7 +145,7 @@ def import_matmul_nbits(node: ImportNode) -> None:
         BlockGemm(bits=bits, block=block),
         x,
         node.part_constant("codes", derived(how, sources, packed)),
-        _scales(node, derived(("columns of scales", columns), [scales], by_blocks)),
+        narrowed_scales(node, derived(("columns of scales", columns), [scales], by_blocks)),
         None if zeros is None else node.part_constant("zero_points", zeros),
         bias,
     )
@@ -174,10 +174,12 @@ def _zero_points(node: ImportNode, bits: int, columns: int, count: int) -> Array
         return derived(how, [floats], lambda: np.ascontiguousarray(floats.reshape(columns, -1).T))
     row = -(-count * bits // 8)
     given = _sized(node, 3, "the zero points", columns * row)
-    return derived(how, [given], lambda: pack(_codes(given.reshape(columns, row), bits)[:, :count].T, bits))
+    return derived(
+        how, [given], lambda: pack(codes_of_bytes(given.reshape(columns, row), bits)[:, :count].T, bits)
+    )
 
 
-def _codes(packed: Array, bits: int) -> Array:
+def codes_of_bytes(packed: Array, bits: int) -> Array:
     """Codes along the last axis of bytes that hold several, the first one in the lowest bits."""
     parts = [(packed >> (bits * number)) & ((1 << bits) - 1) for number in range(8 // bits)]
     return np.stack(parts, axis=-1).reshape(len(packed), -1)
@@ -206,7 +208,7 @@ def import_gather_blocks(node: ImportNode) -> None:
 
     def packed() -> Array:
         if narrow is None:
-            codes = _codes(_bytes(node, 0, table), bits)
+            codes = codes_of_bytes(_bytes(node, 0, table), bits)
         else:
             codes = (table.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
         return np.ascontiguousarray(pack(codes.T, bits).T)
@@ -220,7 +222,7 @@ def import_gather_blocks(node: ImportNode) -> None:
         BlockGather(width, bits, block),
         node.part_constant("table", held),
         node.value(1),
-        _scales(node, scales),
+        narrowed_scales(node, scales),
         _table_zeros(node, bits, wanted),
     )
 
@@ -235,7 +237,7 @@ def _table_zeros(node: ImportNode, bits: int, shape: tuple[int, ...]) -> Value |
         return node.part_constant("zero_points", np.ascontiguousarray(pack(zeros.T, bits).T))
     given = node.array(3, "the zero points")
     if narrow is None:
-        zeros = _codes(_bytes(node, 3, given).reshape(shape[0], -1), bits)[:, : shape[1]]
+        zeros = codes_of_bytes(_bytes(node, 3, given).reshape(shape[0], -1), bits)[:, : shape[1]]
     else:
         zeros = (given.astype(np.int16) - (0 if narrow.unsigned else -middle(bits))).astype(np.uint8)
     if zeros.shape != shape:

@@ -17,6 +17,7 @@ from qglow.importer import (
     determinant,
     einsum,
     elementwise,
+    experts,
     four_bit_floats,
     functions,
     fused_activations,
@@ -97,6 +98,7 @@ RULES: dict[str, ImportRule] = {
 
 CONTRIBUTED: dict[str, ImportRule] = {
     **blocks.CONTRIBUTED,
+    **experts.CONTRIBUTED,
     **four_bit_floats.CONTRIBUTED,
     **fused_activations.CONTRIBUTED,
     **fused_attention.CONTRIBUTED,

@@ -20,6 +20,7 @@ from qglow.lowering import (  # noqa: F401
     conv,
     elements,
     elementwise,
+    experts,
     functions,
     linear,
     logic,

@@ -11,6 +11,7 @@ from qglow.passes.conv_to_gemm import ConvToGemm
 from qglow.passes.dequantize_constants import DequantizeConstants
 from qglow.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from qglow.passes.eliminate_dead_nodes import EliminateDeadNodes
+from qglow.passes.expert_products import ExpertProducts
 from qglow.passes.fold_batchnorm import FoldBatchnorm
 from qglow.passes.fold_constants import FoldConstants
 from qglow.passes.fuse_activation import FuseActivation
@@ -51,6 +52,7 @@ ALL_PASSES: tuple[type[Pass[Graph]], ...] = (
     PadIntoPool,
     ConvToGemm,
     MatmulAddToGemm,
+    ExpertProducts,
     ArithmeticToAffine,
     JoinAffine,
     FoldBatchnorm,
@@ -93,6 +95,7 @@ def canonical_pipeline() -> Pipeline[Graph]:
             MatmulAddToGemm(),
             SinkReshapes(),
             MatmulAddToGemm(),
+            ExpertProducts(),
             ArithmeticToAffine(),
             FoldBatchnorm(),
             BatchnormToAffine(),

@@ -12,6 +12,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.rewriting import change, new_constant, operand
+from qglow.graph.traits import BlockForm
 from qglow.numerics.block_codes import LARGEST_FLOAT16
 from qglow.numerics.block_rounding import quantize_blocks
 from qglow.numerics.blocks import pack
@@ -96,7 +97,7 @@ def unfit_for_blocks(node: Node, chosen: BlockFormat | None = None, stated: bool
     stated: whether a rule asks for it, without which tables stay float.
     """
     table = node.operator.looks_up_rows
-    reason = _unfit_table(node, stated) if table else unfit_weights(node, "weights in blocks")
+    reason = _unfit_table(node, stated) if table else _unfit_product(node)
     if reason is not None:
         return reason
     weights = operand(node, 0 if table else 1)
@@ -106,6 +107,20 @@ def unfit_for_blocks(node: Node, chosen: BlockFormat | None = None, stated: bool
     if chosen is not None and chosen.float16 and largest > LARGEST_FLOAT16:
         return f"its weights reach {largest:g}, and scales of float16 {LARGEST_FLOAT16:g}"
     return None
+
+
+def has_matrices(node: Node) -> bool:
+    """Whether each row of a float product has one of several matrices, whose weights can get blocks."""
+    return node.operator.with_weight_blocks(BlockForm(BlockFormat().bits, BlockFormat().block)) is not None
+
+
+def _unfit_product(node: Node) -> str | None:
+    if not has_matrices(node):
+        return unfit_weights(node, "weights in blocks")
+    weights = operand(node, 1)
+    if weights.data is None:
+        return "its weights are computed by the graph"
+    return None if np.all(np.isfinite(weights.data)) else "its w holds NaN or infinities"
 
 
 def _unfit_table(node: Node, stated: bool) -> str | None:
@@ -119,11 +134,14 @@ def _unfit_table(node: Node, stated: bool) -> str | None:
 
 def block_operands(
     graph: Graph, node: Node, chosen: BlockFormat, maker: BlockMaker
-) -> tuple[BlockGemm, list[Value | None]]:
-    """The operator of a float product with weights in blocks, and codes, scales and zero points for it."""
-    lo, hi = node.operator.bounds
-    made = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
-    return made, _constants(graph, operand(node, 1), maker.make(node, made, chosen))
+) -> tuple[Operator, list[Value | None]]:
+    """The operator of a float product with weights in blocks, and its operands behind x up to zero points."""
+    (lo, hi), several = node.operator.bounds, has_matrices(node)
+    made: Operator = BlockGemm(bits=chosen.bits, block=chosen.block, lo=lo, hi=hi)
+    if several:
+        made = node.operator.with_weight_blocks(BlockForm(chosen.bits, chosen.block))
+    codes, scales, zeros = _constants(graph, operand(node, 1), maker.make(node, made, chosen))
+    return made, [codes, scales, *([node.operand("experts")] if several else []), zeros]
 
 
 def _constants(graph: Graph, replaced: Value, blocks: Blocks) -> list[Value | None]:

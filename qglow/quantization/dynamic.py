@@ -16,7 +16,7 @@ import numpy as np
 from qglow.core.passes import PassLog
 from qglow.core.types import Array, TensorType
 from qglow.graph.graph import Graph, Node, Value, constant
-from qglow.graph.operator import Operator
+from qglow.graph.operator import KeepFloat, Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.quantize import Quantize
@@ -26,7 +26,7 @@ from qglow.numerics.blocks import largest_block_sum
 from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
-from qglow.quantization.blocks import BlockMaker, block_operands, unfit_for_blocks
+from qglow.quantization.blocks import BlockMaker, block_operands, has_matrices, unfit_for_blocks
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -58,6 +58,8 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     """
     if node.operator.weight_blocks is not None:
         return _unfit_blocks(node)
+    if has_matrices(node):
+        return "each of its rows has a matrix of its own"
     if chosen is not None:
         return unfit_for_blocks(node, chosen)
     reason = unfit_weights(node, "dynamic scales")
@@ -136,6 +138,9 @@ def rows_margin(weights: Array) -> float:
 
 
 def _unfit_blocks(node: Node) -> str | None:
+    policy = node.operator.policy
+    if isinstance(policy, KeepFloat) and not policy.scaled_by:
+        return "its rows have no form of integers"
     zeros = node.operand("zero_points")
     if zeros is not None and zeros.type.is_float:
         return "its zero points are no integers"

@@ -20,7 +20,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import operand
 from qglow.numerics.block_rounding import quantize_blocks
 from qglow.numerics.blocks import block_count, dequantized, pack, packed_rows
-from qglow.quantization.blocks import unfit_for_blocks
+from qglow.quantization.blocks import has_matrices, unfit_for_blocks
 from qglow.recipe.choices import BlockFormat
 from qglow.toolchain import CompileOptions
 from qglow.toolchain.observation import observe
@@ -63,8 +63,9 @@ class LayerFormats:
 
 
 def layers_for_blocks(graph: Graph) -> list[Node]:
-    """Products and look-ups of a float graph that can have weights in blocks."""
-    return [node for node in graph.nodes if unfit_for_blocks(node, stated=True) is None]
+    """Products and look-ups of a float graph that can have weights in blocks, but for those of experts."""
+    nodes = (node for node in graph.nodes if not has_matrices(node))
+    return [node for node in nodes if unfit_for_blocks(node, stated=True) is None]
 
 
 def format_noises(

@@ -98,9 +98,9 @@ class GatherWidened(Kernel):
             sweep_run(e, [to, start], sizes, length, e.target.float_lanes, body)
 
 
-def chosen_index(site: Site, position: Index, extent: int) -> Value:
-    """Load an index of an axis, count a negative one from the end, and clamp it to the axis."""
-    e, indices = site.e, site["indices"]
+def chosen_index(site: Site, position: Index, extent: int, name: str = "indices") -> Value:
+    """Load an index of an axis from an operand; negative ones count from the end, far ones are clamped."""
+    e, indices = site.e, site[name]
     place = e.offset(indices.pointer, e.scaled(position, indices.element_bytes))
     value = e.load(place, indices.element)
     if value.type != I64:

@@ -9,6 +9,7 @@ them, where one instruction does that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import ExpertBlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.half import load_widened
@@ -81,19 +83,8 @@ class BlockProduct(Kernel):
         """Codes, scales, zero points and bias in the order of panels; columns are filled up with zeros."""
         operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
         assert isinstance(operation, BlockGemm)
-        width = self.vectors * target.float_lanes
         data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
-        codes = unpack(data["filter"], operation.bits, depth)
-        found = {
-            "filter": panels(_words(codes, operation.bits), width),
-            "scales": stored_scales(data["scales"], width),
-        }
-        if "zeros" in data:
-            zeros = apart(data["zeros"], operation.bits, len(data["scales"]))
-            found["zeros"] = panels(zeros, width)
-        if "bias" in data:
-            found["bias"] = panels(data["bias"][None, :], width)
-        return found
+        return in_panels(data, operation.bits, depth, self.vectors * target.float_lanes)
 
     def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
         """Codes in whole words, and scales, in panels of all columns."""
@@ -129,6 +120,20 @@ class BlockProduct(Kernel):
         return BlockPanel(site, self, number, used)
 
 
+def in_panels(data: Mapping[str, Array], bits: int, depth: int, width: int) -> dict[str, Array]:
+    """Codes [K, N], scales, zero points and bias, by name, in panels of so many columns."""
+    codes = unpack(data["filter"], bits, depth)
+    found = {
+        "filter": panels(_words(codes, bits), width),
+        "scales": stored_scales(data["scales"], width),
+    }
+    if "zeros" in data:
+        found["zeros"] = panels(apart(data["zeros"], bits, len(data["scales"])), width)
+    if "bias" in data:
+        found["bias"] = panels(data["bias"][None, :], width)
+    return found
+
+
 @dataclass(frozen=True)
 class BlockSite:
     """Operands of a product with weights in blocks, where it is emitted."""
@@ -140,9 +145,9 @@ class BlockSite:
         return self.site.e
 
     @property
-    def operation(self) -> BlockGemm:
+    def operation(self) -> BlockGemm | ExpertBlockGemm:
         operation = self.site.instruction.operation
-        assert isinstance(operation, BlockGemm)
+        assert isinstance(operation, BlockGemm | ExpertBlockGemm)
         return operation
 
     @property
@@ -171,12 +176,18 @@ class BlockPanel(BlockSite):
         """Emit loops over rows of src."""
         for start, stop, height in pieces(self.site["src"].shape[0], self.kernel.rows):
             with live_rows(self.site, start, stop, height) as row:
-                self._tile(row, height)
+                self.tile(row, height)
 
-    def _tile(self, row: Index, height: int) -> None:
-        """Emit the results of `height` rows."""
+    def dest_rows(self, row: Index, height: int) -> list[Value]:
+        """Addresses of this panel's columns in the results of `height` rows."""
         e, columns = self.e, self.site["dest"].shape[1]
-        count = -(-self.used // self.lanes)
+        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
+        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        return [e.offset(dest, 4 * columns * r) for r in range(height)]
+
+    def tile(self, row: Index, height: int) -> None:
+        """Emit the results of `height` rows."""
+        e, count = self.e, -(-self.used // self.lanes)
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)
         source = e.offset(self.site["src"].pointer, e.scaled(row, 4 * self.depth))
         whole, rest = divmod(self.depth, self.operation.block)
@@ -190,13 +201,12 @@ class BlockPanel(BlockSite):
         if rest:
             sums = self._blocks([whole], source, sums, height, rest)
         bias = self.row("bias", 0, 1, count) if "bias" in self.site.constants else None
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
-        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        rows = self.dest_rows(row, height)
         for number, total in enumerate(sums):
             r, v = divmod(number, count)
             total = total if bias is None else e.b.fadd(total, bias[v])
             result = clamp_float(e, total, self.operation.lo, self.operation.hi)
-            place = e.offset(dest, 4 * (columns * r + self.lanes * v))
+            place = e.offset(rows[r], 4 * self.lanes * v)
             e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
 
     def _blocks(

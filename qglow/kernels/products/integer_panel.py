@@ -47,6 +47,12 @@ class IntegerPanel(BlockSite):
     used: int
 
     @property
+    def operation(self) -> BlockGemm:
+        operation = self.site.instruction.operation
+        assert isinstance(operation, BlockGemm)
+        return operation
+
+    @property
     def count(self) -> int:
         """Vectors of the panel that are used."""
         return -(-self.used // self.lanes)

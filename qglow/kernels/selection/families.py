@@ -18,6 +18,7 @@ from qglow.kernels.movement import resize as resize
 from qglow.kernels.movement import transpose as transpose
 from qglow.kernels.pooling import pool as pool
 from qglow.kernels.products import blocks as blocks
+from qglow.kernels.products import experts as experts
 from qglow.kernels.products import integer_blocks as integer_blocks
 from qglow.kernels.products import linear as linear
 from qglow.kernels.products import matmul as matmul

@@ -79,7 +79,7 @@ def test_the_canonical_pipeline_prints() -> None:
         "fold-constants,eliminate-dead-nodes,simplify-algebra,eliminate-common-subexpressions,"
         "min-max-to-clip,simplify-algebra,raise-gelu,raise-sigmoid,raise-hard-swish,raise-softmax,raise-layer-norm,"
         "raise-channel-shuffle,simplify-slices,sink-transposes,sink-reshapes,pad-into-conv,pad-into-pool,"
-        "conv-to-gemm,matmul-add-to-gemm,sink-reshapes,matmul-add-to-gemm,"
+        "conv-to-gemm,matmul-add-to-gemm,sink-reshapes,matmul-add-to-gemm,expert-products,"
         "arithmetic-to-affine,fold-batchnorm,batchnorm-to-affine,join-affine,raise-swish,"
         "fuse-activation,eliminate-dead-nodes"
     )

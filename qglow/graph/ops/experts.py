@@ -1,0 +1,158 @@
+"""Products of rows with the matrices of experts, one of several for each row.
+
+Mixtures of experts are made of them. See onnxruntime's MoE and QMoE:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MoE
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qglow.core.types import Array, ElementType, TensorType, float_type
+from qglow.graph.axes import AxisEffect
+from qglow.graph.operator import KeepFloat, Policy, register, require
+from qglow.graph.ops.rules import (
+    Arrays,
+    Bounded,
+    Types,
+    float_operand,
+    given,
+    operand,
+    optional,
+    vector_operand,
+)
+from qglow.graph.traits import BlockForm
+from qglow.numerics.blocks import block_count, block_fault, packed_rows
+from qglow.numerics.elementwise import clip
+from qglow.numerics.experts import gemm_expert_blocks, gemm_experts
+
+
+class OfExperts(Bounded):
+    """Base of products whose rows have experts of their own, of which there are `experts`."""
+
+    experts: int
+
+    def check_experts(self, inputs: Types, index: int, columns: int) -> int:
+        """Columns of one expert, where all have `columns` and operand `index` holds those of the rows."""
+        x, indices = float_operand(inputs, 0, "x"), operand(inputs, index, "experts")
+        require(bool(x.shape), f"x {x} has no rows")
+        integers = (ElementType.INT32, ElementType.INT64)
+        fits = indices.element in integers and indices.shape == x.shape[:-1]
+        require(fits, f"operand experts is {indices}, it must be integers {list(x.shape[:-1])}")
+        fits = self.experts > 0 and columns % self.experts == 0
+        require(fits, f"{columns} columns are none of {self.experts} experts")
+        return columns // self.experts
+
+    def row_effect(self, index: int, chosen: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows stay apart; `chosen`: the operand of their experts."""
+        rank = len(float_operand(inputs, 0, "x").shape)
+        if index == chosen:
+            return AxisEffect(axis, neutral=0.0)
+        return AxisEffect(axis) if index == 0 and axis < rank - 1 else None
+
+
+@register
+@dataclass(frozen=True)
+class ExpertGemm(OfExperts):
+    """x [..., K] times the matrix of each row's expert, plus its bias, within the real bounds `lo` and `hi`.
+
+    w [K, experts * N] holds the matrices beside each other, bias [experts * N] the biases; `experts` [...]
+    are integers, and negative ones count from the end.
+    """
+
+    name: ClassVar[str] = "ExpertGemm"
+    operands: ClassVar[tuple[str, ...]] = ("x", "w", "experts", "bias?")
+    policy: ClassVar[Policy] = KeepFloat("each row has a matrix of its own, of which the weights get blocks")
+    plain_operands: ClassVar[tuple[str, ...]] = ("w", "experts", "bias")
+
+    experts: int
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """[..., N]."""
+        x, w = float_operand(inputs, 0, "x"), float_operand(inputs, 1, "w", 2)
+        columns = self.check_experts(inputs, 2, w.shape[1])
+        require(x.shape[-1] == w.shape[0], f"x {x} and w {w} do not go together")
+        if len(inputs) > 3 and inputs[3] is not None:
+            vector_operand(inputs, 3, "bias", w.shape[1])
+        return (float_type(*x.shape[:-1], columns),)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.experts."""
+        return self._evaluated(inputs, in_order=False)
+
+    def evaluate_constants(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute sums in the order of K."""
+        return self._evaluated(inputs, in_order=True)
+
+    def _evaluated(self, inputs: Arrays, in_order: bool) -> tuple[Array, ...]:
+        x, w, indices = (given(inputs, place) for place in range(3))
+        found = gemm_experts(x, w, indices, self.experts, optional(inputs, 3), in_order)
+        return (clip(found, self.lo, self.hi),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows stay apart."""
+        return self.row_effect(index, 2, axis, inputs)
+
+    def with_weight_blocks(self, form: BlockForm) -> ExpertBlockGemm:
+        """The same product of all experts' columns in blocks."""
+        return ExpertBlockGemm(self.experts, form.bits, form.block, self.lo, self.hi)
+
+
+@register
+@dataclass(frozen=True)
+class ExpertBlockGemm(OfExperts):
+    """ExpertGemm whose weights are in blocks along K, as those of BlockGemm are, for all experts' columns.
+
+    w holds codes [K, experts * N] of `bits` bits, scales and zero points [blocks, experts * N].
+    """
+
+    name: ClassVar[str] = "ExpertBlockGemm"
+    operands: ClassVar[tuple[str, ...]] = ("x", "w", "scales", "experts", "zero_points?", "bias?")
+    policy: ClassVar[Policy] = KeepFloat("its weights are in blocks, its activations are float")
+    plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "experts", "zero_points", "bias")
+    half_operands: ClassVar[tuple[str, ...]] = ("scales",)
+
+    experts: int
+    bits: int = 4
+    block: int = 32
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    @property
+    def weight_blocks(self) -> BlockForm:
+        """Bits and block of its fields."""
+        return BlockForm(self.bits, self.block)
+
+    def infer(self, inputs: Types) -> tuple[TensorType, ...]:
+        """[..., N]."""
+        fault = block_fault(self.bits, self.block)
+        require(fault is None, str(fault))
+        x, scales = float_operand(inputs, 0, "x"), float_operand(inputs, 2, "scales", 2)
+        depth, total = x.shape[-1] if x.shape else 0, scales.shape[1]
+        columns = self.check_experts(inputs, 3, total)
+        wanted = TensorType(ElementType.UINT8, (packed_rows(depth, self.bits), total))
+        require(inputs[1] == wanted, f"operand w is {inputs[1]}, it must be {wanted}")
+        blocks = (block_count(depth, self.block), total)
+        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
+        zeros = inputs[4] if len(inputs) > 4 else None
+        rows = (packed_rows(blocks[0], self.bits), blocks[0])
+        packed, whole = (TensorType(ElementType.UINT8, (count, total)) for count in rows)
+        require(zeros in (None, packed, whole), f"operand zero_points is {zeros}, it must be {packed}")
+        if len(inputs) > 5 and inputs[5] is not None:
+            vector_operand(inputs, 5, "bias", total)
+        return (float_type(*x.shape[:-1], columns),)
+
+    def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
+        """Rows stay apart."""
+        return self.row_effect(index, 3, axis, inputs)
+
+    def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
+        """Compute with numerics.experts."""
+        x, w, scales, indices = (given(inputs, place) for place in range(4))
+        zeros, bias = optional(inputs, 4), optional(inputs, 5)
+        form = (self.bits, self.block, self.lo, self.hi)
+        return (gemm_expert_blocks(x, w, scales, indices, self.experts, zeros, bias, *form),)
