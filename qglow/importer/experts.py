@@ -19,14 +19,15 @@ from qglow.graph.graph import Value
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Relu
 from qglow.graph.ops.experts import ExpertBlockGemm, ExpertGemm
-from qglow.graph.ops.functions import Gelu, Swish
+from qglow.graph.ops.functions import Swish
 from qglow.graph.ops.movement import Expand, GatherElements, Slice
 from qglow.graph.ops.ranking import TopK, TopKIndices
 from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Reshape
-from qglow.graph.ops.softmax import Softmax
 from qglow.importer.blocks import codes_of_bytes, narrowed_scales
 from qglow.importer.node import Broken, ImportNode, ImportRule
+from qglow.importer.softmax import probabilities
+from qglow.importer.transformers import import_gelu
 from qglow.numerics.blocks import LARGEST_BLOCK, block_count, block_fault, pack
 
 APART, INTERLEAVED, JOINED = 0, 1, 2
@@ -63,7 +64,7 @@ def import_mixture(node: ImportNode) -> None:
     if node.integer("normalize_routing_weights", 0):
         shares = _first(node, scores, k)
     else:
-        every = node.emit(Softmax(), scores, part="probabilities")
+        every = probabilities(node, scores, "probabilities")
         shares = node.emit(TopK(axis=1, k=k), every, part="shares")
     _give_mixture(node, FLOAT_LAYERS, shares, _float_product)
 
@@ -93,7 +94,7 @@ def import_quantized_mixture(node: ImportNode) -> None:
 
 def _first(node: ImportNode, scores: Value, k: int) -> Value:
     """Probabilities among the `k` largest scores."""
-    return node.emit(Softmax(), node.emit(TopK(axis=1, k=k), scores, part="scores"), part="shares")
+    return probabilities(node, node.emit(TopK(axis=1, k=k), scores, part="scores"), "shares")
 
 
 def _give_mixture(
@@ -180,11 +181,10 @@ def _function(node: ImportNode, kind: str, x: Value) -> Value:
     """Emit an activation by its name."""
     if kind == "identity":
         return x
-    operators: dict[str, Operator] = {
-        "relu": Relu(),
-        "gelu": Gelu(approximate="tanh"),
-        "silu": Swish(alpha=1.0),
-    }
+    if kind == "gelu":
+        stated = [attribute.name for attribute in node.proto.attribute]
+        return node.emit_by(import_gelu, "FastGelu", [x], "activated", stated)
+    operators: dict[str, Operator] = {"relu": Relu(), "silu": Swish(alpha=1.0)}
     node.require(kind in operators, f"activation_type is {kind}; relu, gelu, silu and swiglu are supported")
     return node.emit(operators[kind], x, part="activated")
 

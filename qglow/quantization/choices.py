@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.schema import Schema
 from qglow.quantization.attention_region import attention_region, whole_region
-from qglow.quantization.blocks import has_matrices
+from qglow.quantization.experts import BY_DEFAULT, ROUTES, WEIGHTS, expert_products, routers
 from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import FIXED, BlockFormat, Calibration
 from qglow.recipe.matching import means
 from qglow.recipe.rules import DYNAMIC, HALVES, Match, Rule
 from qglow.recipe.schema import Recipe
 
-EXPERT_WEIGHTS = BlockFormat(8, 32)
-"""Format of the weights of experts where nothing asks for another."""
 LONGEST_WORDS = 120
 """Most characters of a rule's condition in a reason: rules that are made may name a hundred nodes."""
 
@@ -133,9 +131,11 @@ class Choices:
                 in_attention=treatment.inside,
                 by_rows=treatment.by_rows,
             )
-        for node in graph.nodes:
-            if has_matrices(node):
-                nodes[node.name] = _of_experts(nodes[node.name], recipe)
+        for node in expert_products(graph):
+            nodes[node.name] = _of_experts(nodes[node.name], recipe)
+        for node in routers(graph):
+            choice = nodes[node.name]
+            nodes[node.name] = replace(choice, policy=ROUTES, kept_float="", dynamic=False, weights=None)
         roles = _roles(graph, recipe)
         inputs = dict.fromkeys((value.name for value in graph.inputs), default)
         unmatched = []
@@ -179,8 +179,7 @@ class Choices:
 
 def _of_experts(choice: Choice, recipe: Recipe) -> Choice:
     """The choice for products whose rows have matrices of their own: weights alone are quantized."""
-    by = choice.kept_float or "default for products of experts"
-    weights = recipe.weights or EXPERT_WEIGHTS
+    by, weights = choice.kept_float or BY_DEFAULT, recipe.weights or WEIGHTS
     return replace(choice, kept_float=by, dynamic=False, policy="", weights=weights)
 
 

@@ -14,9 +14,10 @@ from qglow.core.types import Array, ElementType, TensorType
 from qglow.instructions.ops.movement import Broadcast, Gather
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.half import load_widened
-from qglow.kernels.emit.builder import I64, Index, Value
+from qglow.kernels.emit.builder import Index, Value
 from qglow.kernels.emit.emitter import Emitter
 from qglow.kernels.emit.exact_half import exact_half
+from qglow.kernels.emit.indices import chosen_index
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.operand import Memory
 from qglow.kernels.emit.sweep import nested_widths, outer_loops, sweep_run
@@ -96,19 +97,6 @@ class GatherWidened(Kernel):
             start = e.offset(site.constants["src"], e.scaled(index, length * element.size))
             to = e.offset(dest.pointer, e.scaled(i, dest.strides[0] * dest.element_bytes))
             sweep_run(e, [to, start], sizes, length, e.target.float_lanes, body)
-
-
-def chosen_index(site: Site, position: Index, extent: int, name: str = "indices") -> Value:
-    """Load an index of an axis from an operand; negative ones count from the end, far ones are clamped."""
-    e, indices = site.e, site[name]
-    place = e.offset(indices.pointer, e.scaled(position, indices.element_bytes))
-    value = e.load(place, indices.element)
-    if value.type != I64:
-        value = e.b.sext(value, I64)
-    # Indices are a caller's data: whatever they are, nothing outside of the axis may be read.
-    negative = e.b.icmp_signed("<", value, e.index(0))
-    value = e.b.select(negative, e.b.add(value, e.index(extent)), value)
-    return e.maximum(e.minimum(value, extent - 1), 0)
 
 
 def runs_cost(kind: TensorType, axis: int, target: VectorTarget) -> float:

@@ -9,11 +9,11 @@ from qglow.core.types import Array, ElementType
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.half import load_widened
 from qglow.kernels.emit.builder import I8, I16, I32, Index, Value
+from qglow.kernels.emit.indices import chosen_index
 from qglow.kernels.emit.kernel import Kernel, Site, kernel
 from qglow.kernels.emit.operand import to_physical
 from qglow.kernels.emit.packing import HIGHEST_BITS, WORD_BYTES, ColumnPacking
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.movement.gather import chosen_index
 
 _WORDS = {2: I16, 4: I32}
 

@@ -22,10 +22,10 @@ from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.convolution.border import copy_bytes
 from qglow.kernels.emit.builder import F32, I32, I64, Index, Value, scalar, vec
 from qglow.kernels.emit.emitter import Emitter
+from qglow.kernels.emit.indices import chosen_index
 from qglow.kernels.emit.kernel import Kernel, Site, candidates_for, kernel
 from qglow.kernels.emit.packing import panels
 from qglow.kernels.emit.target import VectorTarget
-from qglow.kernels.movement.gather import chosen_index
 from qglow.kernels.products.blocks import MOST_VECTORS, BlockPanel, BlockProduct, in_panels
 from qglow.kernels.products.matmul import MatrixRows, add_products
 

@@ -24,6 +24,7 @@ from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.ops.control import COUNT, FLAG, If, Loop
 from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Clip, Div, Mul, Pow, PRelu, Relu, Sub
+from qglow.graph.ops.experts import ExpertBlockGemm, ExpertGemm
 from qglow.graph.ops.functions import (
     Gelu,
     RoundTo,
@@ -119,6 +120,14 @@ CASES: list[tuple[Operator, list[TensorType]]] = [
         [TensorType(ElementType.UINT8, (4, 3)), INDICES, float_type(4, 1)],
     ),
     (BlockGemm(block=16), [float_type(2, 3), TensorType(ElementType.UINT8, (2, 4)), float_type(1, 4)]),
+    (
+        ExpertGemm(2),
+        [float_type(2, 3), float_type(3, 8), TensorType(ElementType.INT64, (2,)), float_type(8)],
+    ),
+    (
+        ExpertBlockGemm(2, block=16),
+        [float_type(3, 3), TensorType(ElementType.UINT8, (2, 8)), float_type(1, 8), INDICES],
+    ),
     (ReduceSum(axes=(1, -1)), [float_type(2, 3, 4)]),
     (ReduceMean(axes=(0,), keepdims=False), [float_type(2, 3, 4)]),
     (ReduceMax(axes=(1,)), [float_type(2, 3)]),

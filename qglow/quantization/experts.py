@@ -1,0 +1,44 @@
+"""What mixtures of experts are quantized to where no rule says otherwise.
+
+Only some of the rows of the data reach each expert, and none may reach one: weights alone are quantized. And
+products whose results choose the experts stay float, since a row that goes to another expert has another
+result altogether.
+"""
+
+from __future__ import annotations
+
+from qglow.graph.graph import Graph, Node
+from qglow.quantization.blocks import has_matrices
+from qglow.recipe.choices import BlockFormat
+
+WEIGHTS = BlockFormat(8, 32)
+"""Format of the weights of experts where nothing asks for another."""
+BY_DEFAULT = "default for products of experts"
+ROUTES = "it chooses the experts of rows, and a row of another expert has another result"
+INDICES = "experts"
+"""Name of the operand with the experts of rows."""
+
+
+def expert_products(graph: Graph) -> list[Node]:
+    """Products with floats of experts, in the order of the graph."""
+    return [node for node in graph.nodes if has_matrices(node)]
+
+
+def routers(graph: Graph) -> set[Node]:
+    """Products with constant weights whose results choose the experts of rows."""
+    found: set[Node] = set()
+    seen: set[Node] = set()
+    for node in graph.nodes:
+        indices = node.operand(INDICES) if INDICES in node.operator.operands else None
+        waiting = [] if indices is None or indices.producer is None else [indices.producer]
+        while waiting:
+            before = waiting.pop()
+            if before in seen:
+                continue
+            seen.add(before)
+            if before.operator.sums_products:
+                found.add(before)
+                continue
+            values = (value for value in before.inputs if value is not None)
+            waiting += [value.producer for value in values if value.producer is not None]
+    return found

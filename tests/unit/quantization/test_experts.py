@@ -1,0 +1,114 @@
+"""Mixtures of experts by default: weights in blocks, routers in float, and what is exported of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import qglow
+from qglow.core.types import Array
+from qglow.graph.traits import BlockForm
+from qglow.quantization.experts import ROUTES
+from qglow.recipe.choices import BlockFormat
+from qglow.recipe.loading import parse_recipe
+from qglow.recipe.schema import Recipe
+from tests.unit.importer.tiny import save, session
+
+ROWS, WIDTH, HIDDEN, EXPERTS, K = 12, 32, 48, 4, 2
+
+
+def mixture() -> onnx.ModelProto:
+    """A router, a MoE, and a layer behind it."""
+    random = np.random.default_rng(5)
+    constants: dict[str, Array] = {
+        "route": random.normal(size=(WIDTH, EXPERTS)),
+        "w1": random.normal(size=(EXPERTS, HIDDEN, WIDTH)) / 6,
+        "b1": random.normal(size=(EXPERTS, HIDDEN)),
+        "w2": random.normal(size=(EXPERTS, WIDTH, HIDDEN)) / 7,
+        "b2": random.normal(size=(EXPERTS, WIDTH)),
+        "last": random.normal(size=(WIDTH, 8)) / 6,
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "route"], ["scores"], name="router"),
+        helper.make_node(
+            "MoE",
+            ["x", "scores", "w1", "b1", "w2", "b2"],
+            ["mixed"],
+            name="mixture",
+            domain="com.microsoft",
+            k=K,
+            activation_type="silu",
+            normalize_routing_weights=1,
+        ),
+        helper.make_node("MatMul", ["mixed", "last"], ["y"], name="head"),
+    ]
+    stored = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in constants.items()]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, WIDTH])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, 8])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "mixture", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def rows(seed: int) -> dict[str, Array]:
+    return {"x": np.random.default_rng(seed).normal(size=(ROWS, WIDTH)).astype(np.float32)}
+
+
+def decibels(wanted: Array, found: Array) -> float:
+    return float(10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2)))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> qglow.Model:
+    return qglow.load_model(save(mixture(), tmp_path_factory.mktemp("mixture")), native=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "bits"),
+    [(Recipe(), 8), (Recipe(dynamic=True), 8), (Recipe(weights=BlockFormat(4, 16)), 4)],
+    ids=["default", "dynamic", "int4"],
+)
+def test_weights_of_experts_get_blocks_and_the_router_stays_float(
+    model: qglow.Model, recipe: Recipe, bits: int, tmp_path: Path
+) -> None:
+    profile = model.profile([rows(seed) for seed in range(4)]) if recipe == Recipe() else None
+    quantized = model.quantize(profile, recipe)
+    products = [node for node in quantized.graph.nodes if node.operator.name == "ExpertBlockGemm"]
+    assert [node.operator.weight_blocks for node in products] == [
+        BlockForm(bits, 16 if bits == 4 else 32)
+    ] * 2
+    reasons = {node.name: node.reason for node in quantized.report.float_nodes}
+    assert reasons["router"].endswith(ROUTES)
+    sample = rows(9)
+    wanted = model.compile()(sample)["y"]
+    found = quantized.compile()(sample)["y"]
+    assert decibels(wanted, found) > (14 if bits == 4 else 30)
+    quantized.save(tmp_path / "out")
+    exported = onnx.load(tmp_path / "out" / "model.qdq.onnx")
+    if recipe == Recipe():
+        return  # onnxruntime rounds sums of integers elsewhere than it
+    assert decibels(found, session(exported).run(None, sample)[0]) > 90
+
+
+def test_a_rule_keeps_experts_float(model: qglow.Model) -> None:
+    recipe = parse_recipe("rules: [{match: {operator: ExpertGemm}, dtype: float}]")
+    quantized = model.quantize(model.profile([rows(0)]), recipe)
+    assert sum(node.operator.name == "ExpertGemm" for node in quantized.graph.nodes) == 2
+
+
+def test_a_rule_gives_experts_other_blocks(model: qglow.Model) -> None:
+    recipe = parse_recipe("rules: [{match: {operator: ExpertGemm}, weights: 'int4:16'}]")
+    quantized = model.quantize(model.profile([rows(0)]), recipe)
+    kinds = [node.operator.weight_blocks for node in quantized.graph.nodes if node.operator.weight_blocks]
+    assert kinds == [BlockForm(4, 16)] * 2
+
+
+def test_rows_of_experts_are_not_measured(model: qglow.Model) -> None:
+    """There are no integers of rows for them; a rule that asks for these leaves them float, and says so."""
+    recipe = parse_recipe("rules: [{match: {operator: ExpertGemm}, dtype: dynamic}]")
+    quantized = model.quantize(model.profile([rows(0)]), recipe)
+    assert sum(node.operator.name == "ExpertGemm" for node in quantized.graph.nodes) == 2
