@@ -1,4 +1,4 @@
-"""What mixtures of experts are quantized to where no rule says otherwise.
+"""Formats that mixtures of experts get where no rule says otherwise.
 
 Only some of the rows of the data reach each expert, and none may reach one: weights alone are quantized. And
 products whose results choose the experts stay float, since a row that goes to another expert has another
