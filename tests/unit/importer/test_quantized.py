@@ -135,7 +135,8 @@ def test_every_operator_of_the_other_domain_is_tried() -> None:
     blocks = {"MatMulNBits", "GatherBlockQuantized"}  # test_blocks.py and test_block_tables.py have them
     decoders = {"GroupQueryAttention"}  # test_grouped_attention.py has it
     recurrent = {"DynamicQuantizeLSTM"}  # test_quantized_recurrent.py has it
-    fused = {case.operator for case in CASES.values()} | decoders | recurrent
+    experts = {"MoE", "QMoE"}  # test_experts.py has them
+    fused = {case.operator for case in CASES.values()} | decoders | recurrent | experts
     assert set(contributed_operators()) - borders - sums - blocks - fused <= set(MODELS)
 
 
