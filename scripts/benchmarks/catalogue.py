@@ -57,6 +57,7 @@ ENTRIES = (
     Entry("roundings", "the same with weights rounded by gptq, awq and both", (ZOO,)),
     Entry("large", "memory and time of a language model of a billion parameters in 4 bits"),
     Entry("blocks", "time of matrix products by weights in blocks beside onnxruntime", (IDLE,)),
+    Entry("experts", "time of a mixture of experts with weights in blocks beside onnxruntime", (IDLE,)),
     Entry("products", "the same products beside onnxruntime and OpenVINO, with all formats", (IDLE, BENCH)),
     Entry("attention", "attention as one instruction beside its products", (IDLE,)),
     Entry("limits", "matrix products beside the read bandwidth and the int8 peak", (IDLE,)),
