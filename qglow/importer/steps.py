@@ -1,11 +1,13 @@
-"""First dimensions of inputs that count steps, where only the graph tells.
+"""First dimensions of inputs that count steps or nodes, where only the graph tells.
 
-Recurrent layers take [steps, batch, features], and exporters often leave dimensions without a name, or number
-them: then steps could not be told from samples. So names are given for a while, and followed to the layers.
+Recurrent layers take [steps, batch, features], networks of graphs [nodes, features], and exporters often
+leave dimensions without a name, or number them: then these could not be told from samples. So names are given
+for a while, and followed to the layers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from onnx import GraphProto, ModelProto, NodeProto
@@ -17,16 +19,21 @@ from qglow.interchange.inference import InferenceRefused, infer_types
 
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _SCAN = "Scan"
+_PICK = "Gather"
+_OF_SIZES = frozenset({"Shape", "Size"})
 
 
 def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
-    """Name the free first dimensions that recurrent layers take as steps `<input>_steps`.
+    """Name free first dimensions that are none of samples `<input>_steps`.
 
-    `nodes` are those of the graph in topological order. Names that say batch stay, and so does what some
-    layer takes as a batch.
+    Recurrent layers take them as steps, or rows along them are picked by the values of another input, as
+    the edges of a graph pick its nodes. `nodes` are those of the graph in topological order. Names that say
+    batch stay, and so does what some layer takes as a batch.
     """
+    nodes = list(nodes)
     layers = [node for node in nodes if node.op_type in _RECURRENT or node.op_type == _SCAN]
-    wanted = list(_unnamed_inputs(proto.graph)) if layers else []
+    picks = list(_picks(proto.graph, nodes))
+    wanted = list(_unnamed_inputs(proto.graph)) if layers or picks else []
     if not wanted:
         return
     named = ModelProto()
@@ -36,10 +43,11 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
     for name in wanted:
         _name(named.graph, name)
     try:
-        graph = infer_types(named).graph
+        graph = infer_types(named, follow_data=True).graph
     except InferenceRefused:
         return  # What is wrong with the model is said where it is imported.
     dims = {v.name: tensor_shape(v) or [] for v in (*graph.input, *graph.value_info, *graph.output)}
+    own = {value.name: tensor_shape(value) or [] for value in proto.graph.input}
     steps: set[Dimension] = set()
     batches: set[Dimension] = set()
     for value, axis, other in (each for layer in layers for each in _taken(layer)):
@@ -48,6 +56,13 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
             steps.add(sizes[axis])
         if other is not None and other < len(sizes):
             batches.add(sizes[other])
+    for node, by in picks:
+        sizes, axis = dims.get(node.input[0], []), next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if -len(sizes) <= axis < len(sizes) and sizes[axis] in {_steps_of(name) for name in wanted}:
+            steps.add(sizes[axis])
+            if any(not may_be_batch(own[name]) for name in by):
+                # One list of edges for all rows: no input has samples along its first axis.
+                steps.update(map(_steps_of, wanted))
     for name in wanted:
         if _steps_of(name) in steps - batches:
             _name(proto.graph, name)
@@ -66,6 +81,18 @@ def _unnamed_inputs(graph: GraphProto) -> Iterator[str]:
             seen.add(dims[0])
 
 
+def _picks(graph: GraphProto, nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, frozenset[str]]]:
+    """Nodes that pick rows of what is computed from inputs, by the values of the other inputs that follow."""
+    sources = {value.name: frozenset((value.name,)) for value in real_inputs(graph)}
+    for node in nodes:
+        read = [sources.get(name, frozenset()) for name in node.input]
+        if node.op_type == _PICK and read[0] and read[1] - read[0]:
+            yield node, read[1] - read[0]
+        found = frozenset[str]().union(*read)
+        if found and node.op_type not in _OF_SIZES:
+            sources.update((name, found) for name in node.output)
+
+
 def _taken(layer: NodeProto) -> Iterator[tuple[str, int, int | None]]:
     """Values that a layer takes step by step: their names, the axes of steps and those of a batch, if any."""
     settings = {a.name: a for a in layer.attribute}
@@ -79,7 +106,8 @@ def _taken(layer: NodeProto) -> Iterator[tuple[str, int, int | None]]:
 
 
 def _steps_of(name: str) -> str:
-    return f"{name}_steps"
+    """A name for the steps of an input: one that says no batch, as that of nodes' graphs, "batch", would."""
+    return re.sub("batch", "b", name, flags=re.IGNORECASE) + "_steps"
 
 
 def _name(graph: GraphProto, name: str) -> None:

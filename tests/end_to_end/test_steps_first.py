@@ -135,6 +135,55 @@ def test_tokens_and_scans_are_followed(tmp_path: Path) -> None:
         assert _declared([scan], [free]) == {"x": [name, None, WIDTH]}
 
 
+def test_rows_that_another_input_picks_are_nodes_of_a_graph(tmp_path: Path) -> None:
+    """Messages along edges, as PyTorch Geometric writes them: nodes seemed to be as many samples."""
+    random = np.random.default_rng(6)
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Gather", ["edges", "from"], ["sources"], axis=0),
+        node("Gather", ["h", "sources"], ["rows"], axis=0),
+        node("Gather", ["edges", "to"], ["targets"], axis=0),
+        node("Mul", ["h", "nothing"], ["zeros"]),
+        node("Unsqueeze", ["targets", "last"], ["column"]),
+        node("Shape", ["rows"], ["shape"]),
+        node("Expand", ["column", "shape"], ["places"]),
+        node("ScatterElements", ["zeros", "places", "rows"], ["sums"], axis=0, reduction="add"),
+        node("MatMul", ["sums", "w"], ["y"]),
+    ]
+    w = (random.normal(size=(WIDTH, WIDTH)) / 2).astype(np.float32)
+    constants = {"w": w, "from": np.array(0), "to": np.array(1), "last": np.array([1])}
+    constants["nothing"] = np.zeros(1, np.float32)
+    model = tiny_model(nodes, {"x": ("s0", WIDTH), "edges": (2, "s1")}, ["y"], constants, opset=18)
+    model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    path = save(model, tmp_path)
+    samples = [
+        {"x": random.normal(size=(n, WIDTH)).astype(np.float32), "edges": random.integers(0, n, (2, e))}
+        for n, e in [(5, 9), (7, 12)] * 3
+    ]
+    loaded = qglow.load_model(path)
+    assert loaded.dimensions == {"x": ("x_steps", WIDTH), "edges": (2, "s1")}
+    quantized = loaded.quantize(loaded.profile(samples))
+    program, reference = quantized.compile(), session(path)
+    for sample in samples[:2]:
+        wanted = reference.run(None, sample)[0]
+        assert np.abs(program(sample)["y"] - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_what_picks_rows_has_samples_or_not() -> None:
+    """A table beside rows of ids, which are samples as before; nodes beside edges: nothing has samples."""
+    table = onnx.helper.make_tensor_value_info("given", onnx.TensorProto.FLOAT, ["s0", WIDTH])
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["s1", "s2"])
+    picks = [node("Gather", ["given", "ids"], ["e"])]
+    assert _declared(picks, [table, ids]) == {"given": ["given_steps", WIDTH], "ids": ["s1", "s2"]}
+    edges = onnx.helper.make_tensor_value_info("edges", onnx.TensorProto.INT64, [2, "s1"])
+    graphs = onnx.helper.make_tensor_value_info("batch", onnx.TensorProto.INT64, ["s2"])
+    along = [node("Gather", ["given", "edges"], ["e"])]
+    found = _declared(along, [table, edges, graphs])
+    assert found == {"given": ["given_steps", WIDTH], "edges": [2, "s1"], "batch": ["b_steps"]}
+    sized = [node("Shape", ["ids"], ["places"]), node("Gather", ["given", "places"], ["e"])]
+    assert _declared(sized, [table, ids]) == {"given": ["s0", WIDTH], "ids": ["s1", "s2"]}
+
+
 def _declared(nodes: list[NodeProto], inputs: list[onnx.ValueInfoProto]) -> dict[str, list[Dimension] | None]:
     table = onnx.numpy_helper.from_array(np.zeros((10, WIDTH), np.float32), "table")
     proto = helper.make_model(helper.make_graph(nodes, "g", inputs, [], [table]))
