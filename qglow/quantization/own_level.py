@@ -22,17 +22,18 @@ def keep_own_level_float(graph: Graph, reasons: FloatReasons) -> None:
 
     A model ends where no layers are behind.
     """
-    before, measures = _levels(graph)
+    before, measures, masks = _levels(graph)
     for node in graph.nodes:
         computed = [value for value in node.inputs if value is not None and not value.is_constant]
         given = [value for value in computed if value in before]
         if not given or not _applies(node) or measures.issuperset(computed):
             continue
         measure = next((value for value in given if value in measures), None)
-        if len(given) < len(computed):
-            found = _behind(node)
+        others = [value for value in computed if value not in before]
+        if measure is not None and masks.issuperset(others):
+            found = [node]
         else:
-            found = [] if measure is None else [node]
+            found = _behind(node) if others else []
         why = f"it gives results in terms of '{given[0].name}', which comes from outside"
         if measure is not None:
             why = f"'{measure.name}' measures an input, whose next level nobody knows"
@@ -41,18 +42,39 @@ def keep_own_level_float(graph: Graph, reasons: FloatReasons) -> None:
                 reasons.setdefault(each, why)
 
 
-def _levels(graph: Graph) -> tuple[set[Value], set[Value]]:
-    """The values that come of real inputs without layers in between, and those of them that are measures."""
+def in_own_units(graph: Graph) -> set[Value]:
+    """The values that come of inputs without layers in between, in units of measures of these inputs."""
+    before, measures, _ = _levels(graph)
+    found: set[Value] = set()
+    for node in graph.nodes:
+        given = [value for value in node.inputs if value in before]
+        if _applies(node) and not measures.isdisjoint(given) and not measures.issuperset(given):
+            found.update(node.outputs)
+        elif not found.isdisjoint(given):
+            found.update(value for value in node.outputs if value in before)
+    return found - measures
+
+
+def _levels(graph: Graph) -> tuple[set[Value], set[Value], set[Value]]:
+    """The values that come of real inputs without layers in between, measures among them, and masks.
+
+    Masks come of inputs of integers or booleans alone, such as which places of a series are padding.
+    """
     before = {value for value in graph.inputs if value.type.is_float}
+    masks = set(graph.inputs) - before
     measures: set[Value] = set()
     for node in graph.nodes:
         computed = {value for value in node.inputs if value is not None and not value.is_constant}
-        if not computed or _is_layer(node) or not before.issuperset(computed):
+        if not computed or _is_layer(node):
             continue
-        before.update(node.outputs)
-        if node.operator.reduces or measures.issuperset(computed):
-            measures.update(node.outputs)
-    return before, measures
+        real = computed - masks
+        if not real:
+            masks.update(() if node.operator.looks_up_rows else node.outputs)
+        elif before.issuperset(real):
+            before.update(node.outputs)
+            if node.operator.reduces or measures.issuperset(real):
+                measures.update(node.outputs)
+    return before, measures, masks
 
 
 def _applies(node: Node) -> bool:

@@ -17,6 +17,7 @@ from qglow.graph.graph import Graph, Value
 from qglow.graph.rewriting import operand
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.choices import Choices
+from qglow.quantization.own_level import in_own_units
 from qglow.quantization.report import Repair
 from qglow.recipe.choices import Calibration
 from qglow.recipe.rules import Match, Rule
@@ -52,7 +53,12 @@ def without_range(
     if not any(choice.in_attention for choice in choices.nodes.values()):
         return recipe, ()
     products = undecided_products(graph, choices)
-    fitting = (node for node in products if is_even(operand(node), statistics) and fits_rows(node))
+    own_units = in_own_units(graph)
+    fitting = (
+        node
+        for node in products
+        if fits_rows(node) and (operand(node) in own_units or is_even(operand(node), statistics))
+    )
     even = dict.fromkeys(fitting)
     rules, repairs = rules_for_rows(even, graph, choices), list[Repair]()
     if even:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import qglow
 from qglow.core.types import Array
+from qglow.quantization.own_level import in_own_units
 from tests.end_to_end.test_dynamic_shapes import decibels
 from tests.unit.importer.tiny import save, session, tiny_model
 
@@ -56,14 +57,58 @@ def test_a_forecast_is_as_good_at_levels_that_no_sample_had(
     scale: float, place: float, tmp_path: Path
 ) -> None:
     model = forecast(tmp_path)
-    quantized = model.quantize(model.profile([series(1.0, 0.5, seed) for seed in range(24)]))
+    profile = model.profile([series(1.0, 0.5, seed) for seed in range(24)])
+    plain = model.quantize(profile, repair=False)
     x = series(scale, place, 99)
     wanted = session(model.path).run(None, {"x": x})[0]
-    found = quantized.compile(threads=1)({"x": x})["y"]
-    assert decibels(found - place, wanted - place) > 25
-    reasons = {row.name: row.reason for row in quantized.report.float_nodes}
+    for quantized in (plain, model.quantize(profile)):
+        found = quantized.compile(threads=1)({"x": x})["y"]
+        assert decibels(found - place, wanted - place) > 25
+    reasons = {row.name: row.reason for row in plain.report.float_nodes}
     assert "whose next level nobody knows" in reasons["Mul_10"]
     assert "whose next level nobody knows" in reasons["Div_6"]
+
+
+def padded_forecast(folder: Path) -> qglow.Model:
+    """STEPS more of a series x [N, 32], less its mean over the places that are no padding."""
+    random = np.random.default_rng(6)
+    constants: dict[str, Array] = {
+        name: (random.normal(size=shape) / 5).astype(np.float32)
+        for name, shape in {"a": (PLACES, 48), "b": (48, STEPS)}.items()
+    }
+    constants |= {"one": np.ones(1, np.float32), "axis": np.array([1])}
+    nodes = [
+        node("Cast", ["padding"], ["left"], to=1),
+        node("Sub", ["one", "left"], ["kept"]),
+        node("Mul", ["x", "kept"], ["real"]),
+        node("ReduceSum", ["real", "axis"], ["sum"]),
+        node("ReduceSum", ["kept", "axis"], ["count"]),
+        node("Div", ["sum", "count"], ["mean"]),
+        node("Sub", ["x", "mean"], ["rest"]),
+        node("Mul", ["rest", "kept"], ["level"]),
+        node("MatMul", ["level", "a"], ["hidden"]),
+        node("Relu", ["hidden"], ["active"]),
+        node("MatMul", ["active", "b"], ["steps"]),
+        node("Add", ["steps", "mean"], ["y"]),
+    ]
+    inputs = {"x": ("N", PLACES), "padding": ("N", PLACES)}
+    proto = tiny_model(nodes, inputs, ["y"], constants, opset=17)
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    return qglow.load_model(save(proto, folder))
+
+
+def test_a_series_with_padding_is_measured_too(tmp_path: Path) -> None:
+    """The mask of padding comes of integers, and hid what measures the series."""
+    model = padded_forecast(tmp_path)
+    padding = (np.arange(PLACES) < 4).astype(np.int64)[None]
+    samples = [{"x": series(1.0, 0.5, seed), "padding": padding} for seed in range(24)]
+    quantized = model.quantize(model.profile(samples))
+    given = {"x": series(1.0, 300.0, 99), "padding": padding}
+    wanted = session(model.path).run(None, given)[0]
+    found = quantized.compile(threads=1)(given)["y"]
+    assert decibels(found - 300.0, wanted - 300.0) > 25
+    own = {value.name for value in in_own_units(model.graph)}
+    assert {"rest", "level"} <= own and not own & {"x", "real", "sum", "count", "mean", "hidden", "y"}
 
 
 def test_measures_of_an_input_before_a_layer_are_as_other_values(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from qglow.graph.graph import Graph
+from qglow.graph.ops.elementwise import Sub
 from qglow.graph.ops.pool import GlobalAveragePool
+from qglow.graph.ops.reduce import ReduceMean
 from qglow.graph.ops.shape import Reshape, Transpose
 from qglow.graph.rewriting import operand
 from qglow.profiling.histogram import ValueProfile
@@ -18,6 +20,7 @@ from qglow.recipe.choices import FIXED, Calibration
 from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.quantizer import Quantizer
+from qglow.tuning.row_rules import is_even
 from qglow.tuning.stage import Stage
 from qglow.tuning.without_range import FEWEST, without_range
 from tests.unit.quantization.attention_networks import TOKENS, WIDTH, Network, bert, gated_convolutions
@@ -66,6 +69,20 @@ def test_other_texts_lose_less_than_by_ranges_of_a_few() -> None:
     report = quantizer(recipe).report
     measured = {node.name for node in report.quantized if node.dynamic}
     assert measured and {operand(n).name for n in graph.nodes if n.name in measured} == set(repair.values)
+
+
+def test_rows_in_units_of_their_own_measure_are_measured_uneven_as_they_are() -> None:
+    """The next series may reach farther from its mean than all that were seen."""
+    network = Network()
+    given = network.input(1, TOKENS, WIDTH)
+    rest = network.add(Sub(), given, network.add(ReduceMean((1, 2)), given, name="mean"), name="rest")
+    linear = network.linear(rest, WIDTH, "first")
+    graph = network.finish(network.linear(network.block(linear, "a"), 3, "head"))
+    samples = [replace(each, inputs={"x": each.inputs["x"] ** 2}) for each in drawn(graph, 8)]
+    quantizer = made(graph, samples)
+    assert not is_even(rest, quantizer.statistics)
+    _, (repair, *_) = without_range(Recipe(), graph, quantizer.statistics)
+    assert "first.rows" in repair.values
 
 
 def test_products_measure_their_rows_however_often_their_inputs_were_seen() -> None:
