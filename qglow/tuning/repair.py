@@ -49,6 +49,8 @@ LARGEST_CLIPPED = 0.02
 """Share of a value's power that may be clipped where there are no samples to measure the outputs on."""
 AMPLE_DB = 30.0
 """SQNR, in dB, from which on nothing but the calibration of the whole model is tried."""
+ROWS_DB = 45.0
+"""The same for rows that linear layers measure, where these have most of the work: to try it costs little."""
 FINE_DB = 20.0
 """SQNR, in dB, from which on nothing is tried that may cost time or precision elsewhere."""
 FEWEST = 4
@@ -110,7 +112,7 @@ def repaired(recipe: Recipe, quantizer: Quantizer, kept: Sequence[Sample]) -> Re
     rows_first = is_mostly_rows(quantizer.graph, recipe)
     if recipe.calibration.is_default:
         stage = search.with_calibration(stage)
-    if rows_first and stage.sqnr_db < AMPLE_DB:
+    if rows_first and stage.sqnr_db < ROWS_DB:
         stage = search.with_rows(stage, recipe)
     if recipe.calibration.is_default and stage.sqnr_db < AMPLE_DB:
         stage = search.with_singles(stage)

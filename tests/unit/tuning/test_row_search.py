@@ -21,7 +21,7 @@ from qglow.profiling.samples import Sample
 from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.quantizer import Quantizer
-from qglow.tuning.repair import repaired
+from qglow.tuning.repair import AMPLE_DB, ROWS_DB, repaired
 from qglow.tuning.row_search import with_rows
 from qglow.tuning.stage import Stage
 from tests.unit.quantization.attention_networks import bert
@@ -46,10 +46,10 @@ def layer(b: GraphBuilder, x: Value, name: str, seed: int, lo: float = -np.inf, 
     return b.node(Gemm(lo=lo), x, b.constant(f"{name}.w", w.astype(np.float32)), none, name=name)
 
 
-def perceptron() -> Graph:
+def perceptron(quiet: float = QUIET) -> Graph:
     """Layers whose results are alike for loud and for quiet samples."""
     b = GraphBuilder("perceptron")
-    h = layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0, quiet=QUIET)
+    h = layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0, quiet=quiet)
     return b.finish(layer(b, layer(b, h, "second", 2, lo=0.0), "y", 3))
 
 
@@ -76,6 +76,16 @@ def test_layers_of_loud_and_quiet_samples_measure_their_rows() -> None:
     assert ONE in [repair.what for repair in found.repairs]
     assert measured(quantizer, found.recipe) == {"x"}
     assert level(quantizer, found.recipe, fresh) > level(quantizer, Recipe(), fresh) + 10.0
+
+
+def test_a_model_that_is_good_gets_better_by_rows_too() -> None:
+    quiet = 0.2
+    kept, fresh = sounds(16, 5, quiet), sounds(40, 77, quiet)
+    quantizer = made(perceptron(quiet), kept)
+    assert AMPLE_DB < Stage.first(Recipe(), quantizer, kept).sqnr_db < ROWS_DB
+    found = repaired(Recipe(), quantizer, kept)
+    assert measured(quantizer, found.recipe)
+    assert level(quantizer, found.recipe, fresh) > level(quantizer, Recipe(), fresh) + 1.0
 
 
 def test_the_gain_is_that_of_the_programs() -> None:
