@@ -177,7 +177,9 @@ def _take_weights(graph: Graph, known: Graph) -> None:
     """Replace integer weights and biases by those of the nodes of the same name in `known`.
 
     Their rounding may differ, their scales not: then they are other weights. Raises UnsupportedError.
+    Nodes that share a constant go on to share it.
     """
+    shared: dict[tuple[Value, Value], Value] = {}
     nodes = {node.name: node for node in known.nodes}
     for node in graph.nodes:
         policy, twin = node.operator.accumulate, nodes.get(node.name)
@@ -190,10 +192,12 @@ def _take_weights(graph: Graph, known: Graph) -> None:
         else:
             continue
         places = [i for i, name in enumerate(node.operator.operands) if name.rstrip("?") in names]
-        node.inputs = tuple(_taken(node, twin, i) if i in places else v for i, v in enumerate(node.inputs))
+        node.inputs = tuple(
+            _taken(node, twin, i, shared) if i in places else v for i, v in enumerate(node.inputs)
+        )
 
 
-def _taken(node: Node, twin: Node, index: int) -> Value | None:
+def _taken(node: Node, twin: Node, index: int, shared: dict[tuple[Value, Value], Value]) -> Value | None:
     """Return the constant operand of the twin, or the node's own where the twin has none like it."""
     own, other = node.inputs[index], twin.inputs[index] if index < len(twin.inputs) else None
     if own is None or other is None or own.data is None or other.data is None:
@@ -205,7 +209,9 @@ def _taken(node: Node, twin: Node, index: int) -> Value | None:
             f"weights of node '{node.name}' depend on shapes, so the model cannot be had for others; bind "
             "the shapes when it is profiled (`shapes`)"
         )
-    return constant(own.name, other.data, other.type.quantization)
+    if (own, other) not in shared:
+        shared[own, other] = constant(own.name, other.data, other.type.quantization)
+    return shared[own, other]
 
 
 def _check_parameters(graph: Graph, known: Graph, shapes: Mapping[str, Shape]) -> None:

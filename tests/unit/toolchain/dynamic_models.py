@@ -72,6 +72,17 @@ def twins_model(folder: Path) -> Path:
     return _write(nodes, [], {"x": ["N", 5]}, folder, "yz")
 
 
+def shared_bias_model(folder: Path) -> Path:
+    """Write two convolutions over "x" [N, 8, length], one after the other, with the same weights and bias."""
+    rng = np.random.default_rng(5)
+    arrays = {"w": rng.standard_normal((CHANNELS, CHANNELS, 3)) / 5, "b": rng.standard_normal(CHANNELS)}
+    nodes = [
+        helper.make_node("Conv", [x, "w", "b"], [y], pads=[1, 1]) for x, y in (("x", "first"), ("first", "y"))
+    ]
+    weights = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    return _write(nodes, weights, {"x": ["N", CHANNELS, "length"]}, folder)
+
+
 def running_sum_model(folder: Path) -> Path:
     """Write the running sum of "x" [N] along its free axis, a product whose constant has the size of it."""
     axis = [numpy_helper.from_array(np.array(0, np.int64), "axis")]

@@ -19,6 +19,7 @@ from tests.unit.toolchain.dynamic_models import (
     pair_model,
     running_sum_model,
     sequence_model,
+    shared_bias_model,
     twins_model,
 )
 
@@ -166,6 +167,16 @@ def test_int8_of_values_that_are_computed_alike(tmp_path: Path) -> None:
     for name in ("y", "z"):
         each = [program({"x": row[None]})[name] for row in samples[:2]]
         np.testing.assert_array_equal(both[name], np.concatenate(each))
+
+
+def test_float_layers_share_constants_in_all_shapes(tmp_path: Path) -> None:
+    """Each got a copy of its bias under the same name."""
+    path = shared_bias_model(tmp_path)
+    x = np.random.default_rng(0).standard_normal((6, 8, 12)).astype(np.float32)
+    model = qglow.load_model(path)
+    program = model.quantize(model.profile({"x": x}), dynamic=True).compile(threads=1)
+    found = program({"x": x[:2, :, :9]})["y"]
+    np.testing.assert_allclose(found, session(path).run(None, {"x": x[:2, :, :9]})[0], rtol=1e-4, atol=1e-5)
 
 
 def test_int8_along_a_free_axis(tmp_path: Path) -> None:
