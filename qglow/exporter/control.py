@@ -74,6 +74,8 @@ def _export_loop(builder: ProtoBuilder, node: Node, inputs: Sequence[str], write
     taken = [(number.name, COUNT), (goes_in, FLAG), *((v.name, v.type) for v in carried)]
     body = inside.body(region.name, taken, results, sized=False)
     most = _most(builder, node, operator, limit)
+    if not condition and not starts:
+        condition = builder.constant(f"{label}__always", np.array(True))  # two inputs are the least
     rows = node.outputs[operator.carried :]
     names = {
         v: builder.fresh(f"{v.name}__rows") for v, back in zip(rows, operator.collected, strict=True) if back

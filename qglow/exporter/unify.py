@@ -77,18 +77,20 @@ def unify(
     lasting = Replacements(work, tables, parts, partial(_find, models))
     made = _with_computed_parameters(result.graph.node, changed, lasting)
     read = {name for node in result.graph.node for name in outer_names(node)} - made.keys()
-    made |= {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read}
+    given = {value.name for value in result.graph.output} & changed.keys()
+    made |= {name: lasting.of(name, arrays) for name, arrays in changed.items() if name in read | given}
     for node in result.graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = made.get(name, name)
         if not made.keys().isdisjoint(outer_names(node)):
             raise UnsupportedError(f"a branch or body of node '{node.name}' reads what depends on shapes")
-    nodes = _in_order([*work.nodes, *result.graph.node])
+    whole = [onnx.helper.make_node("Identity", [made[name]], [name]) for name in sorted(given)]
+    nodes = _in_order([*work.nodes, *result.graph.node, *whole])
     del result.graph.node[:]
     result.graph.node.extend(nodes)
     _name_dimensions(result.graph, models, dimensions)
     read = {name for node in result.graph.node for name in outer_names(node)}
-    read |= {value.name for value in result.graph.output}
+    read |= {value.name for value in result.graph.output} - given
     kept = [tensor for tensor in result.graph.initializer if tensor.name in read]
     return checked(result, [*work.constants, *kept])
 

@@ -209,6 +209,17 @@ def images(random: np.random.Generator) -> Problem:
     return drawing.finish(*node.outputs, exact=False)
 
 
+def numbered(random: np.random.Generator) -> Problem:
+    """A loop that carries nothing: rows of what it captures plus the number of the round."""
+    drawing = Drawing("numbered", random)
+    body = GraphBuilder("body")
+    number, x = body.input("n", COUNT), body.input("x", float_type(3))
+    row = body.node(Add(), x, body.node(Cast(to=ElementType.FLOAT), number))
+    loop = Loop(body.finish(row), rounds=4, carried=0, collected=(False,))
+    node = drawing.builder.append(loop, None, None, real(drawing, 3))
+    return drawing.finish(*node.outputs)
+
+
 PROBLEMS: list[Maker] = [
     *(branch(kind, sign) for kind in ("same", "constant", "product") for sign in (1.0, -1.0)),
     *(
@@ -227,4 +238,5 @@ PROBLEMS: list[Maker] = [
     cell(True, 16),
     cell(True, 37),
     images,
+    numbered,
 ]

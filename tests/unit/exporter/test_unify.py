@@ -116,6 +116,19 @@ def test_rows_that_begin_again_are_repeated() -> None:
         assert np.array_equal(found, np.tile(TABLE[:3], (n, 1)))
 
 
+def test_an_output_that_is_a_constant_is_repeated_too() -> None:
+    """The deviation of a policy, once for each sample, is read by no node."""
+
+    def constants(n: int, t: int) -> dict[str, Array]:
+        return {"y": np.tile(TABLE[:1], (n, 1))}
+
+    models = [export([], constants, n, t, lambda n, t: (n, 3)) for n, t in ((1, 4), (2, 12), (5, 20))]
+    model = unify(models, INPUTS)
+    for n in (1, 7):
+        found = session(model).run(None, {"x": np.zeros((n, 2), np.float32)})[0]
+        assert np.array_equal(found, np.tile(TABLE[:1], (n, 1)))
+
+
 def test_bounds_of_slices_count_from_the_end() -> None:
     nodes = [helper.make_node("Slice", ["x", "starts", "ends", "axes"], ["y"], "slice")]
 
