@@ -158,8 +158,13 @@ def _expand(op: Expand, out: Export) -> None:
 
 
 def _pad(op: Pad, out: Export) -> None:
-    pads = out.integers("pads", op.pads)
-    more = [pads, out.number("value", op.value)] if op.mode == "constant" else [pads]
+    """Export a pad with a value of the type of x; one of quantized values is exported with real ones."""
+    x = out.node.input_types()[0]
+    assert x is not None
+    more = [out.integers("pads", op.pads)]
+    if op.mode == "constant":
+        dtype = np.dtype(np.float32) if x.quantization is not None else x.element.dtype
+        more.append(out.builder.constant(f"{out.node.name}__value", np.array(op.value).astype(dtype)))
     out.emit("Pad", *more, mode=op.mode)
 
 

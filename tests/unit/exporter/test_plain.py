@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qglow.core.errors import InternalError
-from qglow.core.types import float_type
+from qglow.core.types import ElementType, TensorType, float_type
 from qglow.exporter import export_float
 from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Graph
@@ -107,6 +107,18 @@ def assert_exports(graph: Graph) -> None:
 def test_every_operator_is_exported() -> None:
     assert_exports(every_operator())
     assert_exports(every_elementwise_operator())
+
+
+@pytest.mark.parametrize("element", [ElementType.INT64, ElementType.INT32, ElementType.BOOL])
+def test_pad_has_a_value_of_the_type_of_its_input(element: ElementType) -> None:
+    b = GraphBuilder("pad")
+    x = b.input("x", TensorType(element, (2, 3)))
+    values = [b.node(Pad(pads=(0, 1, 0, 2), value=value), x) for value in (1.0, 0.0)]
+    graph = b.finish(*values)
+    feeds = {"x": np.array([[0, 1, 1], [1, 0, 1]], element.dtype)}
+    results = session(export_float(graph)).run(None, feeds)
+    for result, expected in zip(results, Interpreter(graph).run(feeds).values(), strict=True):
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("name", ["digits", "mymodel", "cifar10_resnet20", "mlkws_ds_cnn_l"])
