@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 from qglow.core.types import Quantization
 from qglow.exporter.opaque import for_export
 from qglow.exporter.ranged import Ranged, ranged_parameters
-from qglow.exporter.sizes import SizeNodes
+from qglow.exporter.sizes import ReadSize, SizeNodes
 from qglow.interchange.nodes import rename
 from qglow.numerics.quantize import parameters
 
@@ -89,13 +89,13 @@ class PartNodes:
 
     def _list(self, name: str, found: SizeList) -> str:
         """Name of a list of sizes; what inputs do not tell is read from a tensor of the model."""
-        read: dict[int, tuple[str, int]] = {}
+        read: dict[int, ReadSize] = {}
         for place, sizes in enumerate(zip(*found.values, strict=True)):
             axis = found.start + place
             if len(set(sizes)) > 1 and not self._work.tell(sizes):
                 tensor = self._find(found.tensors, axis, sizes)
                 if tensor is not None:
-                    read[place] = (tensor, axis)
+                    read[place] = ReadSize(tensor, axis)
         return self._work.list_of(name, found.values, read=read)
 
     def _copy(self, node: NodeProto, names: dict[str, str]) -> None:

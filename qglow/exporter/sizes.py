@@ -73,6 +73,16 @@ class Dimensions:
         )
 
 
+@dataclass(frozen=True)
+class ReadSize:
+    """The size of a tensor of the model at an axis, times a factor and divided by a divisor of it."""
+
+    tensor: str
+    axis: int
+    factor: int = 1
+    divisor: int = 1
+
+
 def constant_size(name: str, sizes: Sequence[int | None]) -> int | None:
     """The size that all exports have; None where they differ.
 
@@ -95,19 +105,19 @@ class SizeNodes:
         self.constants: list[onnx.TensorProto] = []
         self._dimensions = dimensions
         self._taken = set(taken)
-        self._made: dict[Size | str | tuple[str, int], str] = {}
+        self._made: dict[Size | str | ReadSize, str] = {}
 
     def list_of(
         self,
         name: str,
         values: Sequence[Sequence[int | None]],
         known: Sequence[int | None] | None = None,
-        read: Mapping[int, tuple[str, int]] | None = None,
+        read: Mapping[int, ReadSize] | None = None,
     ) -> str:
         """Name of a list of sizes, of which `values` has those of each export, and `known` states entries.
 
-        None in `values` is a size that does not matter. read: entries that are the size of a tensor of the
-        model at an axis. Raises UnsupportedError where no expression fits, AmbiguityError where several do.
+        None in `values` is a size that does not matter. read: entries that tensors of the model tell. Raises
+        UnsupportedError where no expression fits, AmbiguityError where several do.
         """
         parts: list[str] = []
         numbers: list[int] = []
@@ -122,7 +132,7 @@ class SizeNodes:
             if numbers:
                 parts.append(self.constant(name, np.array(numbers, np.int64)))
                 numbers = []
-            parts.append(self._read(*read[axis]) if axis in read else self._size(name, sizes))
+            parts.append(self._read(read[axis]) if axis in read else self._size(name, sizes))
         if numbers:
             parts.append(self.constant(name, np.array(numbers, np.int64)))
         if len(parts) == 1:
@@ -162,12 +172,17 @@ class SizeNodes:
             self._made[name] = self.emit("Shape", [source], f"{source}__{axis}", start=axis, end=axis + 1)
         return self._made[name]
 
-    def _read(self, tensor: str, axis: int) -> str:
-        """Name of a list of one number, the size of a tensor of the model."""
-        key = (tensor, axis)
-        if key not in self._made:
-            self._made[key] = self.emit("Shape", [tensor], f"{tensor}__{axis}", start=axis, end=axis + 1)
-        return self._made[key]
+    def _read(self, size: ReadSize) -> str:
+        """Name of a list of one number that a tensor of the model tells."""
+        if size not in self._made:
+            wanted, axis = f"{size.tensor}__{size.axis}", size.axis
+            result = self.emit("Shape", [size.tensor], wanted, start=axis, end=axis + 1)
+            for op_type, number in (("Mul", size.factor), ("Div", size.divisor)):
+                if number != 1:
+                    other = self.constant(wanted, np.array([number], np.int64))
+                    result = self.emit(op_type, [result, other], wanted)
+            self._made[size] = result
+        return self._made[size]
 
     def fresh(self, wanted: str) -> str:
         """A name that no tensor has."""

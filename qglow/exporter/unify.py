@@ -21,13 +21,12 @@ from qglow.core.types import Array, Dimension, Shape
 from qglow.exporter.apart import DataApart
 from qglow.exporter.lasting import Parts, Replacements
 from qglow.exporter.proto import checked
-from qglow.exporter.sizes import AmbiguityError, Dimensions, SizeNodes
+from qglow.exporter.reshapes import reshape_for_all
+from qglow.exporter.sizes import Dimensions, SizeNodes
 from qglow.interchange.nodes import outer_names
 
 ALL = np.iinfo(np.int64).max
 """End of a slice that reaches as far as its operand."""
-COPIED, CONCLUDED = 0, -1
-"""Entries of a Reshape's target: the dimension of its operand there, and what is left."""
 
 
 class StructureError(UnsupportedError):
@@ -71,7 +70,7 @@ def unify(
     for node in result.graph.node:
         if node.op_type == "Reshape" and node.input[1] in changed:
             operands = [entry.shapes.get(node.input[0]) for entry in models]
-            _reshape(node, changed[node.input[1]], operands, work, dimensions)
+            reshape_for_all(node, changed[node.input[1]], operands, work, dimensions)
         if node.op_type == "Slice" and not changed.keys().isdisjoint(node.input[1:3]):
             _slice_from_ends(node, changed, models, work)
     lasting = Replacements(work, tables, parts, partial(_find, models))
@@ -187,49 +186,6 @@ def _changed(models: Sequence[SizedModel]) -> dict[str, list[Array]]:
     return changed
 
 
-def _reshape(
-    node: onnx.NodeProto,
-    targets: Sequence[Array],
-    operands: Sequence[Shape | None],
-    work: SizeNodes,
-    dimensions: Dimensions,
-) -> None:
-    """Let a Reshape copy dimensions of its operand, and conclude one that the others leave.
-
-    A dimension of its operand that goes to another axis, as a pixel shuffle has it, is read there.
-    """
-    values = [target.tolist() for target in targets]
-    if 0 in values[0] or len({len(target) for target in values}) > 1:
-        return  # an entry of 0 would copy too
-    target: list[int | None] = [
-        sizes[0] if len(set(sizes)) == 1 else COPIED if _copies(operands, axis, sizes) else None
-        for axis, sizes in enumerate(zip(*values, strict=True))
-    ]
-    open_axes = [axis for axis, size in enumerate(target) if size is None]
-    read: dict[int, tuple[str, int]] = {}
-    if open_axes:
-        found = {axis: _axis_of(operands, [entry[axis] for entry in values]) for axis in open_axes}
-        read = {axis: (node.input[0], own) for axis, own in found.items() if own is not None}
-        untold = [
-            axis
-            for axis in open_axes
-            if axis not in read and not dimensions.tell([entry[axis] for entry in values])
-        ]
-        concluded = (untold or open_axes)[-1]
-        target[concluded] = CONCLUDED
-        read.pop(concluded, None)
-    try:
-        node.input[1] = work.list_of(node.input[1], values, target, read)
-    except AmbiguityError:
-        raise
-    except UnsupportedError:
-        return  # what computes all of it may be known
-    if COPIED in target:
-        kept = [attribute for attribute in node.attribute if attribute.name != "allowzero"]
-        del node.attribute[:]
-        node.attribute.extend(kept)
-
-
 def _slice_from_ends(
     node: onnx.NodeProto,
     changed: Mapping[str, Sequence[Array]],
@@ -258,23 +214,6 @@ def _slice_from_ends(
         if np.all(same | (np.ptp(behind, axis=0) == 0)):
             found = np.where(same, bounds[0], np.where(behind[0] == 0, ALL, behind[0]))
             node.input[place] = work.constant(node.input[place], found.astype(np.int64))
-
-
-def _copies(operands: Sequence[Shape | None], axis: int, sizes: Sequence[int]) -> bool:
-    """Whether the operand of a Reshape has these sizes at an axis."""
-    return all(
-        shape is not None and axis < len(shape) and shape[axis] == size
-        for shape, size in zip(operands, sizes, strict=True)
-    )
-
-
-def _axis_of(operands: Sequence[Shape | None], sizes: Sequence[int]) -> int | None:
-    """The one axis of an operand that has these sizes in the exports; None for none, or several."""
-    known = [shape for shape in operands if shape is not None]
-    if len(known) < len(operands) or len({len(shape) for shape in known}) > 1:
-        return None
-    axes = [axis for axis in range(len(known[0])) if [shape[axis] for shape in known] == list(sizes)]
-    return axes[0] if len(axes) == 1 else None
 
 
 def _name_dimensions(graph: onnx.GraphProto, models: Sequence[SizedModel], dimensions: Dimensions) -> None:

@@ -202,6 +202,47 @@ def test_a_size_behind_strides_is_read_from_the_operand() -> None:
         np.testing.assert_array_equal(run.run(None, {"x": x})[0], wanted)
 
 
+def tiled(n: int, t: int) -> SizedModel:
+    """Maxima of windows of x [N, T], repeated and merged, then divided and added up again."""
+    height, width = n // 2, t // 3
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["few"], "pool", kernel_shape=[2, 3], strides=[2, 3]),
+        helper.make_node("Reshape", ["few", "apart"], ["single"], "apart", allowzero=1),
+        helper.make_node("Tile", ["single", "repeats"], ["repeated"], "tile"),
+        helper.make_node("Reshape", ["repeated", "whole"], ["image"], "merge", allowzero=1),
+        helper.make_node("Reshape", ["image", "parts"], ["divided"], "split", allowzero=1),
+        helper.make_node("ReduceSum", ["divided", "axes"], ["y"], "sum", keepdims=0),
+    ]
+    shapes = {
+        "few": (1, 1, height, width),
+        "single": (1, 1, height, 1, width, 1),
+        "repeated": (1, 1, height, 3, width, 5),
+        "image": (1, 1, 3 * height, 5 * width),
+    }
+
+    def constants(n: int, t: int) -> Mapping[str, Array]:
+        return {
+            "apart": np.array(shapes["single"], np.int64),
+            "repeats": np.array([1, 1, 1, 3, 1, 5], np.int64),
+            "whole": np.array(shapes["image"], np.int64),
+            "parts": np.array(shapes["repeated"], np.int64),
+            "axes": np.array([3, 5], np.int64),
+        }
+
+    made = export(nodes, constants, n, t, lambda n, t: (1, 1, n // 2, t // 3))
+    made.model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, n, t]))
+    return SizedModel(made.sizes, made.model, {"x": (1, 1, n, t), **shapes})
+
+
+def test_merged_and_divided_sizes_behind_strides_are_read_from_the_operand() -> None:
+    """What puts zeros between pixels, shuffles them or cuts windows does so at sizes that no input has."""
+    run = session(unify([tiled(8, 12), tiled(24, 48)], {"x": [1, 1, "N", "T"]}))
+    for n, t in ((8, 12), (6, 15), (5, 22)):
+        x = np.random.default_rng(n).normal(size=(1, 1, n, t)).astype(np.float32)
+        wanted = x[..., : n // 2 * 2, : t // 3 * 3].reshape(n // 2, 2, t // 3, 3).max((1, 3))
+        np.testing.assert_allclose(run.run(None, {"x": x})[0][0, 0], 15 * wanted, rtol=1e-5)
+
+
 def test_a_factor_wants_a_third_export() -> None:
     nodes, constants = reshaped(lambda n, t: (1, 16 * n, 1, t // 16))
 
