@@ -62,7 +62,7 @@ def reshape_for_all(
 def _read(
     tensor: str, operands: Sequence[Shape | None], targets: Sequence[Sequence[int]], axis: int
 ) -> ReadSize | None:
-    """How the shape of a Reshape's operand tells an entry of its target; None where it does not."""
+    """The size in a Reshape's operand that tells an entry of its target; None where none does."""
     known = [shape for shape in operands if shape is not None]
     if len(known) < len(operands) or len({len(shape) for shape in known}) > 1:
         return None

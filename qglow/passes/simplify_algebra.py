@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from qglow.core.passes import Refused
-from qglow.graph.graph import Graph, Node, Value
+from qglow.graph.graph import Graph, Node, Value, constant
 from qglow.graph.operator import Operator
 from qglow.graph.ops.elementwise import Clip, Relu
 from qglow.graph.ops.shape import Reshape, Transpose
@@ -30,7 +30,11 @@ from qglow.passes.fuse_activation import compose_bounds
 
 @dataclass(frozen=True)
 class SimplifyAlgebra(RewritePass):
-    """Remove what changes nothing: x+0, x-0, x*1, reshapes, slices and pads of nothing; join pairs."""
+    """Remove what changes nothing: x+0, x-0, x*1, reshapes, slices and pads of nothing; join pairs.
+
+    A constant that is repeated for each sample, such as a class token, is there once: what follows it is then
+    simplified as it is for one sample.
+    """
 
     name: ClassVar[str] = "simplify-algebra"
 
@@ -39,6 +43,8 @@ class SimplifyAlgebra(RewritePass):
         source = _equal_operand(node)
         if source is not None and source.type == node.output.type:
             return bypass(graph, node, source) or f"{node.operator.name} changes nothing"
+        if node.operator.neutral is not None:
+            return _once(node, graph)
         if node.operator.clamps:
             return _join_clamps(node, graph)
         join = _JOINS.get(type(node.operator))
@@ -63,6 +69,27 @@ def _beside_neutral(node: Node, number: float) -> Value | None:
         if data is not None and bool(np.all(data == number)):
             return operand(node, 1 - index)
     return None
+
+
+def _once(node: Node, graph: Graph) -> Outcome:
+    """A constant operand that repeats along the first axis, which the other one has, is there once."""
+    for index in (0, 1):
+        repeated, other = operand(node, index), operand(node, 1 - index)
+        if _repeats(repeated, other) and private(graph, repeated) is None:
+            assert repeated.data is not None
+            inputs = list(node.inputs)
+            inputs[index] = constant(repeated.name, np.array(repeated.data[:1], order="C"))
+            change(node, node.operator, inputs)
+            return f"%{repeated.name} repeats along the first axis"
+    return None
+
+
+def _repeats(value: Value, other: Value) -> bool:
+    """Whether a constant is the same all along its first axis, and another value is as long there."""
+    data, shape = value.data, other.type.shape
+    if data is None or value.type.is_quantized or data.ndim != len(shape) or data.ndim < 2:
+        return False
+    return 1 < len(data) == shape[0] and bool(np.all(data == data[:1]))
 
 
 def join_reshapes(node: Node, graph: Graph) -> Outcome:
