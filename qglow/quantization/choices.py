@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from qglow.graph.graph import Graph, Node, Value, nested
 from qglow.numerics.schema import Schema
 from qglow.quantization.attention_region import attention_region, whole_region
-from qglow.quantization.experts import BY_DEFAULT, ROUTES, WEIGHTS, expert_products, routers
+from qglow.quantization.experts import (
+    BESIDE,
+    BY_DEFAULT,
+    ROUTES,
+    WEIGHTS,
+    behind_experts,
+    expert_products,
+    routers,
+)
 from qglow.quantization.scheme import IN_ATTENTION, treatments
 from qglow.recipe.choices import FIXED, BlockFormat, Calibration
 from qglow.recipe.matching import means
@@ -131,6 +139,8 @@ class Choices:
                 in_attention=treatment.inside,
                 by_rows=treatment.by_rows,
             )
+        for node in behind_experts(graph):
+            nodes[node.name] = replace(nodes[node.name], policy=nodes[node.name].policy or BESIDE)
         for node in expert_products(graph):
             nodes[node.name] = _of_experts(nodes[node.name], recipe)
         for node in routers(graph):

@@ -21,6 +21,10 @@ from tests.unit.importer.tiny import save, session
 ROWS, WIDTH, HIDDEN, EXPERTS, K = 12, 32, 48, 4, 2
 
 
+INDICES = {"mixture__chosen"}
+"""Nodes of the mixture that compute with no reals."""
+
+
 def mixture() -> onnx.ModelProto:
     """A router, a MoE, and a layer behind it."""
     random = np.random.default_rng(5)
@@ -83,6 +87,8 @@ def test_weights_of_experts_get_blocks_and_the_router_stays_float(
     ] * 2
     reasons = {node.name: node.reason for node in quantized.report.float_nodes}
     assert reasons["router"].endswith(ROUTES)
+    behind = [node.name for node in quantized.graph.nodes if node.name.startswith("mixture")]
+    assert len(behind) >= 8 and reasons.keys() >= set(behind) - {node.name for node in products} - INDICES
     sample = rows(9)
     wanted = model.compile()(sample)["y"]
     found = quantized.compile()(sample)["y"]
