@@ -85,7 +85,7 @@ def test_weights_of_experts_get_blocks_and_the_router_stays_float(
     assert reasons["router"].endswith(ROUTES)
     if recipe == Recipe():
         assert reasons["mixture__activated"].endswith(BESIDE)
-        assert reasons["mixture__sum"].endswith(BESIDE)
+        assert reasons["mixture__weighted_results"].endswith(BESIDE)
     sample = rows(9)
     wanted = model.compile()(sample)["y"]
     found = quantized.compile()(sample)["y"]
