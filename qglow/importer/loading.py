@@ -19,6 +19,7 @@ from qglow.importer.cache_sizes import settle_cache_widths
 from qglow.importer.filled_places import with_filled_places
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.last_selected import with_last_selected
+from qglow.importer.routed_experts import with_routed_experts
 from qglow.importer.steps import name_steps
 from qglow.importer.wire import without_large_data
 from qglow.interchange.nodes import outer_inputs
@@ -81,7 +82,7 @@ def _load(place: ModelPlace) -> ModelFile:
     except ModelError as error:
         raise ModelError(f"{place}: {error}") from error
     changed = inlined
-    for form in (with_last_selected, with_filled_places):
+    for form in (with_last_selected, with_filled_places, with_routed_experts):
         changed = form(changed, nodes if changed is proto else changed.graph.node, opset)
     if changed is not proto:
         proto, nodes = changed, _sorted_nodes(place, changed.graph)
