@@ -12,7 +12,7 @@ from qglow.graph.graph import Value
 from qglow.importer.control import Open, body_of, listed
 from qglow.importer.inference import declared_dimensions
 from qglow.importer.loading import ModelFile
-from qglow.interchange.nodes import outer_names
+from qglow.interchange.nodes import integer_attribute, outer_names
 
 _KEEP_PLACES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that hand on the elements of a list in their order."""
@@ -85,7 +85,7 @@ class FreeSizes:
             if node is None:
                 continue
             if node.op_type in ("Shape", "Size"):
-                first = next((a.i for a in node.attribute if a.name == "start"), 0)
+                first = integer_attribute(node, "start", 0)
                 if self._is_free(node.input[0], None if places is None or first else places):
                     return True
                 continue

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from qglow.core.types import Array
-from qglow.interchange.nodes import outer_names
+from qglow.interchange.nodes import integer_attribute, outer_names
 
 OLDEST = 12
 """Operator set from which on GatherND has batches, and a Constant may be a number."""
@@ -52,7 +52,7 @@ class _Search:
             return None
         view = self._made(node.input[0], "Reshape")
         rows = None if view is None else self._made(view.input[0], "GatherND")
-        if view is None or rows is None or _attribute(rows, "batch_dims", 0):
+        if view is None or rows is None or integer_attribute(rows, "batch_dims", 0):
             return None
         turned = self._made(rows.input[1], "Transpose")
         places = None if turned is None else self._made(turned.input[0], "NonZero")
@@ -97,10 +97,10 @@ class _Search:
             node = self._producers.get(node.input[0])
         if node is not None and _is(node, "Gather", axis=0) and self._holds(node.input[1], 0):
             shape = self._made(node.input[0], "Shape")
-            return shape is not None and shape.input[0] in values and not _attribute(shape, "start", 0)
+            return shape is not None and shape.input[0] in values and not integer_attribute(shape, "start", 0)
         if node is None or node.op_type != "Shape" or node.input[0] not in values:
             return False
-        return (_attribute(node, "start", 0), _attribute(node, "end", None)) == (0, 1)
+        return (integer_attribute(node, "start", 0), integer_attribute(node, "end", None)) == (0, 1)
 
     def _holds(self, name: str, number: int) -> bool:
         """Whether a value is this number, as a constant of one element."""
@@ -114,11 +114,7 @@ class _Search:
 
 
 def _is(node: NodeProto, kind: str, axis: int) -> bool:
-    return node.op_type == kind and _attribute(node, "axis", 0) == axis
-
-
-def _attribute(node: NodeProto, name: str, default: int | None) -> int | None:
-    return next((int(each.i) for each in node.attribute if each.name == name), default)
+    return node.op_type == kind and integer_attribute(node, "axis", 0) == axis
 
 
 def _alive(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:

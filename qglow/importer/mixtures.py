@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from qglow.core.types import Array
+from qglow.interchange.nodes import integer_attribute
 
 _ALONE = frozenset(
     {
@@ -83,7 +84,7 @@ class Search:
         if experts is None or k is None:
             return None
         values = self.array(hot.input[2])
-        if values is None or values.tolist() != [0, 1] or attribute(hot, "axis", -1) not in (-1, 2):
+        if values is None or values.tolist() != [0, 1] or integer_attribute(hot, "axis", -1) not in (-1, 2):
             return None
         places = self._places(hot.output[0])
         if sorted(places) != list(range(experts)):
@@ -123,7 +124,7 @@ class Search:
                 continue
             for chosen in self._users.get(turned.output[0], []):
                 number = self._number(chosen.input[1]) if chosen.op_type == "Gather" else None
-                if number is None or attribute(chosen, "axis", 0):
+                if number is None or integer_attribute(chosen, "axis", 0):
                     continue
                 users = self._users.get(chosen.output[0], [])
                 users = [u for user in users for u in self._behind_cast(user)]
@@ -162,7 +163,7 @@ class Search:
             node
             for node in self._nodes
             if node.op_type == "ScatterElements"
-            and not attribute(node, "axis", 0)
+            and not integer_attribute(node, "axis", 0)
             and (token := self._token(node.input[1])) is not None
             and self._part(token) == (places, 1)
         ]
@@ -180,11 +181,15 @@ class Search:
             return None
         if node.op_type == "Squeeze":
             return self._part(node.input[0])
-        if node.op_type == "Gather" and not attribute(node, "axis", 0):
+        if node.op_type == "Gather" and not integer_attribute(node, "axis", 0):
             number = self._number(node.input[1])
             found = self._made(node.input[0], "NonZero")
             return None if found is None or number is None else (node.input[0], number)
-        if node.op_type != "Split" or attribute(node, "axis", 0) not in (1, -1) or len(node.output) != 2:
+        if (
+            node.op_type != "Split"
+            or integer_attribute(node, "axis", 0) not in (1, -1)
+            or len(node.output) != 2
+        ):
             return None
         turned = self._made(node.input[0], "Transpose")
         return None if turned is None else (turned.input[0], list(node.output).index(name))
@@ -200,7 +205,7 @@ class Search:
             node = self.producers.get(node.input[0])
         if node is None or node.op_type != "Gather" or node.input[1] != token:
             return None
-        axis, source = attribute(node, "axis", 0), self._made(node.input[0], "Unsqueeze")
+        axis, source = integer_attribute(node, "axis", 0), self._made(node.input[0], "Unsqueeze")
         if axis == 0:
             return rows, node.input[0]
         whole = axis == 1 and source is not None and self._number(source.input[1]) == 0
@@ -239,7 +244,7 @@ class Search:
         node = self.producers.get(name)
         while node is not None and node.op_type in ("Reshape", "Unsqueeze"):
             node = self.producers.get(node.input[0])
-        if node is None or node.op_type != "Gather" or attribute(node, "axis", 0):
+        if node is None or node.op_type != "Gather" or integer_attribute(node, "axis", 0):
             return None
         place = self._made(node.input[1], "Add")
         if place is None:
@@ -250,7 +255,7 @@ class Search:
             return None
         flat = self._made(node.input[0], "Flatten")
         source = None if flat is None else self._made(flat.input[0], "Unsqueeze")
-        if source is None or flat is None or attribute(flat, "axis", 1) != 2:
+        if source is None or flat is None or integer_attribute(flat, "axis", 1) != 2:
             return None
         return source.input[0] if self._number(source.input[1]) == 2 else None
 
@@ -348,12 +353,7 @@ class Search:
 def _is_plain(node: NodeProto) -> bool:
     """Whether a Gemm has rows on its left, and factors of 1."""
     factors = [a.f for a in node.attribute if a.name in ("alpha", "beta")]
-    return all(factor == 1.0 for factor in factors) and not attribute(node, "transA", 0)
-
-
-def attribute(node: NodeProto, name: str, default: int) -> int:
-    """An integer attribute."""
-    return next((int(each.i) for each in node.attribute if each.name == name), default)
+    return all(factor == 1.0 for factor in factors) and not integer_attribute(node, "transA", 0)
 
 
 def _integers(node: NodeProto, name: str) -> list[int]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from qglow.importer.mixtures import Mixture, Search, attribute
-from qglow.interchange.nodes import outer_names
+from qglow.importer.mixtures import Mixture, Search
+from qglow.interchange.nodes import integer_attribute, outer_names
 
 OLDEST = 13
 """Operator set from which on axes of ReduceSum and Unsqueeze are inputs."""
@@ -90,7 +90,7 @@ class RoutedNodes:
 
     def _product(self, node: NodeProto) -> str:
         """The product of rows with the matrices of their experts, plus biases."""
-        rows, turned = self._expert(node.input[0]), attribute(node, "transB", 0) == 1
+        rows, turned = self._expert(node.input[0]), integer_attribute(node, "transB", 0) == 1
         found = self._add("MatMul", rows, self._chosen(node, 1, turned))
         self._made[-1].name = node.name or found
         if len(node.input) > 2 and node.input[2]:

@@ -16,6 +16,7 @@ from qglow.core.batch import is_named_batch, may_be_batch
 from qglow.core.types import Dimension
 from qglow.importer.binding import real_inputs, tensor_shape
 from qglow.interchange.inference import InferenceRefused, infer_types
+from qglow.interchange.nodes import integer_attribute
 
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _SCAN = "Scan"
@@ -57,7 +58,7 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
         if other is not None and other < len(sizes):
             batches.add(sizes[other])
     for node, by in picks:
-        sizes, axis = dims.get(node.input[0], []), next((a.i for a in node.attribute if a.name == "axis"), 0)
+        sizes, axis = dims.get(node.input[0], []), integer_attribute(node, "axis", 0)
         if -len(sizes) <= axis < len(sizes) and sizes[axis] in {_steps_of(name) for name in wanted}:
             steps.add(sizes[axis])
             if any(not may_be_batch(own[name]) for name in by):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+
+Default = TypeVar("Default", int, None)
 
 
 def outer_names(proto: NodeProto) -> list[str]:
     """Names of the values that a node reads, also in the bodies that it has, each once."""
     return outer_inputs([proto])
+
+
+def integer_attribute(proto: NodeProto, name: str, default: Default) -> int | Default:
+    """An integer attribute of a node; the default where it states none."""
+    return next((int(each.i) for each in proto.attribute if each.name == name), default)
 
 
 def is_defined(proto: NodeProto, opset: int) -> bool:
