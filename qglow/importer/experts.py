@@ -230,6 +230,7 @@ def _integer_product(node: ImportNode, layer: Layer, x: Value, chosen: Value, or
         stated % block == 0, f"blocks of {stated}; multiples of {LARGEST_BLOCK} above it are supported"
     )
     data = node.array(layer.weights, "the weights")
+    node.require(depth * bits % 8 == 0, f"{depth} weights of {bits} bits a column, which fill no bytes")
     shape = (*data.shape[:2], depth * bits // 8)
     if data.shape != shape or len(shape) != 3:
         raise Broken(f"weights {list(data.shape)} of {bits} bits do not fit {x.type}")
@@ -250,9 +251,9 @@ def _integer_product(node: ImportNode, layer: Layer, x: Value, chosen: Value, or
         return np.ascontiguousarray((apart[:, places // stated] if stated else np.repeat(apart, blocks, 1)).T)
 
     def packed() -> Array:
-        codes = codes_of_bytes(data.reshape(count * columns, -1), bits).reshape(count, columns, depth)
-        ordered = codes if order is None else codes[:, order]
-        return pack(np.ascontiguousarray(ordered.reshape(count * columns, depth).T), bits)
+        """Bytes [K * bits / 8, experts * columns]: a file packs along K too, in the same order of bits."""
+        ordered = data if order is None else data[:, order]
+        return np.ascontiguousarray(ordered.reshape(count * columns, -1).T)
 
     part, derived = str(layer.number), node.context.derived
     own = derived(("experts", bits, order is None), [data], packed)
