@@ -135,7 +135,7 @@ class Search:
         return self._users.get(node.output[0], []) if node.op_type == "Cast" else [node]
 
     def _step(self, places: NodeProto) -> tuple[str, str, Expert, str, str] | None:
-        """What is added up before and after an expert, the expert, the rows of all, and their shares."""
+        """Sums before and after an expert is added, the expert, the rows of all, and their shares."""
         scatter = self._scatter(places.output[0])
         if scatter is None:
             return None
@@ -212,7 +212,7 @@ class Search:
         return (rows, source.input[0]) if whole and source is not None else None
 
     def _leaves(self, name: str) -> Iterator[str]:
-        """What is not constant of a value's operands, up to what computes elements alone or by matrices."""
+        """Operands that are not constant, below nodes that compute elements alone or by matrices."""
         node = self.producers.get(name)
         if self.is_stored(name):
             return
@@ -344,7 +344,7 @@ class Search:
         return node if node is not None and node.op_type == kind else None
 
     def _before(self, name: str) -> str:
-        """What a value is, before it is cast or spread."""
+        """Name of a value before it is cast or spread."""
         while (node := self.producers.get(name)) is not None and node.op_type in _FOLLOWED:
             name = node.input[0]
         return name

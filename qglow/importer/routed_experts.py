@@ -80,7 +80,7 @@ class RoutedNodes:
         return self._made
 
     def _expert(self, name: str) -> str:
-        """What experts make of their rows, as the first of them does."""
+        """Write what experts make of their rows, as the first of them does."""
         if name in self._names or self.search.is_stored(name):
             return self._names.get(name, name)
         node = self.search.producers[name]
@@ -98,7 +98,7 @@ class RoutedNodes:
         return found
 
     def _alone(self, node: NodeProto) -> str:
-        """What a node that computes each element by itself makes of rows and of the vectors of experts."""
+        """Write a node that computes each element by itself, of rows and of vectors of experts."""
         operands = [
             self._chosen(node, place) if self._differs(operand) else self._expert(operand)
             for place, operand in enumerate(node.input)
@@ -135,7 +135,7 @@ class RoutedNodes:
             yield next(self._constants_at(first.result, expert.result, node, place))
 
     def _constants_at(self, own: str, other: str, node: NodeProto, place: int) -> Iterator[str]:
-        """What stands below `other` where `node` has an operand below `own`."""
+        """Operands below `other` that stand where `node` has one below `own`."""
         one, twin = self.search.producers.get(own), self.search.producers.get(other)
         if one is None or twin is None or own == self.mixture.experts[0].rows:
             return
