@@ -20,8 +20,8 @@ LIMITS = {
     "HardSwish": 5,
     "AveragePool": 7,
     # exporter/sizes.py writes it to put computed sizes together, gguf/decoder.py in decoders, and
-    # importer/last_selected.py knows a form of exporters by it.
-    "Concat": 10,
+    # importer/last_selected.py knows a form of exporters by it, routed_experts.py stacks matrices by it.
+    "Concat": 11,
     "Conv": 9,  # importer/control.py keeps loops with such layers inside
     "MaxPool": 7,
     "Softmax": 10,  # gguf/decoder.py writes it in decoders
