@@ -13,30 +13,10 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from qglow.core.types import Array
+from qglow.importer import elementwise, functions
 from qglow.interchange.nodes import integer_attribute
 
-_ALONE = frozenset(
-    {
-        "Add",
-        "Cast",
-        "Clip",
-        "Div",
-        "Erf",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Mul",
-        "Neg",
-        "Pow",
-        "Relu",
-        "Sigmoid",
-        "Softplus",
-        "Sqrt",
-        "Sub",
-        "Tanh",
-    }
-)
+_ALONE = frozenset({*elementwise.RULES, *functions.RULES, "Cast"})
 """Operators that compute each element of rows by itself, besides products with matrices."""
 _FOLLOWED = frozenset({"Cast", "Expand"})
 _MOST_READ = 8
