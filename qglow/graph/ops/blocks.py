@@ -74,23 +74,8 @@ class BlockGemm(Bounded):
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., N]."""
-        fault = block_fault(self.bits, self.block)
-        require(fault is None, str(fault))
-        x, scales = float_operand(inputs, 0, "x"), float_operand(inputs, 2, "scales", 2)
-        require(bool(x.shape), f"x {x} has no rows")
-        depth, columns = x.shape[-1], scales.shape[1]
-        wanted = TensorType(ElementType.UINT8, (packed_rows(depth, self.bits), columns))
-        require(inputs[1] == wanted, f"operand w is {inputs[1]}, it must be {wanted}")
-        blocks = (block_count(depth, self.block), columns)
-        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
-        zeros = inputs[3] if len(inputs) > 3 else None
         measured = len(inputs) > 5 and inputs[5] is not None
-        kinds = [TensorType(ElementType.UINT8, blocks)]
-        kinds += [] if measured else [float_type(*blocks)]
-        packed = TensorType(ElementType.UINT8, (packed_rows(blocks[0], self.bits), columns))
-        fits = zeros is None or zeros in (*kinds, packed)
-        allowed = " or ".join(str(kind) for kind in kinds)
-        require(fits, f"operand zero_points is {zeros}, it must be {allowed}")
+        x, columns = check_blocks(inputs, self.weight_blocks, 3, float_zeros=not measured)
         self._check_rows(inputs, x, measured)
         if len(inputs) > 4 and inputs[4] is not None:
             vector_operand(inputs, 4, "bias", columns)
@@ -122,6 +107,32 @@ class BlockGemm(Bounded):
         if rows is not None:
             return (gemm_integer_blocks(x, rows, *operands, *form),)
         return (gemm_blocks(x, *operands, *form),)
+
+
+def check_blocks(
+    inputs: Types, form: BlockForm, zeros_at: int, float_zeros: bool = False
+) -> tuple[TensorType, int]:
+    """The type of x [..., K], and the columns of weights in blocks.
+
+    Weights are operand 1, scales operand 2, zero points operand `zeros_at`.
+    float_zeros: whether zero points may be floats. Raises OperatorTypeError.
+    """
+    fault = block_fault(form.bits, form.block)
+    require(fault is None, str(fault))
+    x, scales = float_operand(inputs, 0, "x"), float_operand(inputs, 2, "scales", 2)
+    require(bool(x.shape), f"x {x} has no rows")
+    depth, columns = x.shape[-1], scales.shape[1]
+    wanted = TensorType(ElementType.UINT8, (packed_rows(depth, form.bits), columns))
+    require(inputs[1] == wanted, f"operand w is {inputs[1]}, it must be {wanted}")
+    blocks = (block_count(depth, form.block), columns)
+    require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
+    zeros = inputs[zeros_at] if len(inputs) > zeros_at else None
+    kinds = [TensorType(ElementType.UINT8, blocks), *([float_type(*blocks)] if float_zeros else [])]
+    packed = TensorType(ElementType.UINT8, (packed_rows(blocks[0], form.bits), columns))
+    allowed = " or ".join(str(kind) for kind in kinds)
+    fits = zeros is None or zeros in (*kinds, packed)
+    require(fits, f"operand zero_points is {zeros}, it must be {allowed}")
+    return x, columns
 
 
 @register

@@ -13,6 +13,7 @@ from typing import ClassVar
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Policy, register, require
+from qglow.graph.ops.blocks import check_blocks
 from qglow.graph.ops.rules import (
     Arrays,
     Bounded,
@@ -24,7 +25,6 @@ from qglow.graph.ops.rules import (
     vector_operand,
 )
 from qglow.graph.traits import BlockForm
-from qglow.numerics.blocks import block_count, block_fault, packed_rows
 from qglow.numerics.elementwise import clip
 from qglow.numerics.experts import gemm_expert_blocks, gemm_experts
 
@@ -129,19 +129,8 @@ class ExpertBlockGemm(OfExperts):
 
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., N]."""
-        fault = block_fault(self.bits, self.block)
-        require(fault is None, str(fault))
-        x, scales = float_operand(inputs, 0, "x"), float_operand(inputs, 2, "scales", 2)
-        depth, total = x.shape[-1] if x.shape else 0, scales.shape[1]
+        x, total = check_blocks(inputs, self.weight_blocks, 4)
         columns = self.check_experts(inputs, 3, total)
-        wanted = TensorType(ElementType.UINT8, (packed_rows(depth, self.bits), total))
-        require(inputs[1] == wanted, f"operand w is {inputs[1]}, it must be {wanted}")
-        blocks = (block_count(depth, self.block), total)
-        require(scales.shape == blocks, f"operand scales is {scales}, it must be {float_type(*blocks)}")
-        zeros = inputs[4] if len(inputs) > 4 else None
-        rows = (packed_rows(blocks[0], self.bits), blocks[0])
-        packed, whole = (TensorType(ElementType.UINT8, (count, total)) for count in rows)
-        require(zeros in (None, packed, whole), f"operand zero_points is {zeros}, it must be {packed}")
         if len(inputs) > 5 and inputs[5] is not None:
             vector_operand(inputs, 5, "bias", total)
         return (float_type(*x.shape[:-1], columns),)

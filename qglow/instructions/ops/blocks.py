@@ -50,28 +50,17 @@ class BlockGemm(Operation):
 
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product and of its blocks; codes are bytes, all else is float."""
-        fault = block_fault(self.bits, self.block)
-        require(fault is None, str(fault))
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
         require_float(types, "dest", "bias", "rows")
-        require_reals(types, "scales")
         require_rank(types, 2, "dest", "src", "scales")
-        (rows, depth), columns = types["src"].shape, types["scales"].shape[1]
-        blocks = (block_count(depth, self.block), columns)
-        require_shape(types, "scales", blocks, "one for each block and column")
-        require_shape(types, "filter", (packed_rows(depth, self.bits), columns), "packed codes of all k")
+        measured, src = "rows" in types, types["src"]
+        verify_blocks(types, self.bits, self.block, float_zeros=not measured)
+        rows, columns = src.shape[0], types["scales"].shape[1]
         require_shape(types, "bias", (columns,), "one for each column")
         require_shape(types, "dest", (rows, columns), "rows of src, columns of scales")
-        require(types["filter"].element is ElementType.UINT8, f"filter is {types['filter']}, not u8")
-        measured, src, zeros = "rows" in types, types["src"], types.get("zeros")
         fits = src.is_float if not measured else src.element is ElementType.INT8 and src.is_quantized
         require(fits, f"src is {src}: it is float, and int8 beside scales of rows")
         require_shape(types, "rows", (rows, 1), "one for each row of src")
-        fits = zeros is None or (zeros.is_float and not measured) or zeros.element is ElementType.UINT8
-        require(fits, f"zeros is {zeros}, not u8" + ("" if measured else " or float"))
-        packed = (packed_rows(blocks[0], self.bits), columns)
-        if zeros is None or zeros.is_float or zeros.shape != packed:
-            require_shape(types, "zeros", blocks, "one for each block and column")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
@@ -82,3 +71,23 @@ class BlockGemm(Operation):
             arrays["dest"][...] = gemm_integer_blocks(src, rows, *operands, *form)
         else:
             arrays["dest"][...] = gemm_blocks(src, *operands, *form)
+
+
+def verify_blocks(types: Types, bits: int, block: int, float_zeros: bool) -> None:
+    """Shapes and types of weights in blocks, for a src and scales of two axes.
+
+    float_zeros: whether zero points may be floats. Raises TypeErrorInOperation.
+    """
+    fault = block_fault(bits, block)
+    require(fault is None, str(fault))
+    require_reals(types, "scales")
+    depth, columns = types["src"].shape[1], types["scales"].shape[1]
+    blocks = (block_count(depth, block), columns)
+    require_shape(types, "scales", blocks, "one for each block and column")
+    require_shape(types, "filter", (packed_rows(depth, bits), columns), "packed codes of all k")
+    require(types["filter"].element is ElementType.UINT8, f"filter is {types['filter']}, not u8")
+    zeros = types.get("zeros")
+    fits = zeros is None or (zeros.is_float and float_zeros) or zeros.element is ElementType.UINT8
+    require(fits, f"zeros is {zeros}, not u8" + (" or float" if float_zeros else ""))
+    if zeros is None or zeros.is_float or zeros.shape != (packed_rows(blocks[0], bits), columns):
+        require_shape(types, "zeros", blocks, "one for each block and column")

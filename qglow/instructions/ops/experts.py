@@ -17,8 +17,8 @@ from qglow.instructions.operation import (
     require,
     scratch,
 )
-from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_reals, require_shape
-from qglow.numerics.blocks import block_count, block_fault, packed_rows
+from qglow.instructions.ops.blocks import verify_blocks
+from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_shape
 from qglow.numerics.elementwise import clip
 from qglow.numerics.experts import gemm_expert_blocks, gemm_experts
 from qglow.numerics.half import widen
@@ -111,21 +111,10 @@ class ExpertBlockGemm(OfExperts):
 
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product and of its blocks; codes are bytes, all else is float."""
-        fault = block_fault(self.bits, self.block)
-        require(fault is None, str(fault))
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_reals(types, "scales")
         require_rank(types, 2, "scales", "src")
-        depth, columns = types["src"].shape[1], types["scales"].shape[1]
-        self.verify_experts(types, columns)
-        blocks = block_count(depth, self.block)
-        require_shape(types, "scales", (blocks, columns), "one for each block and column")
-        require_shape(types, "filter", (packed_rows(depth, self.bits), columns), "packed codes of all k")
-        for name in ("filter", "zeros"):
-            fits = name not in types or types[name].element is ElementType.UINT8
-            require(fits, f"{name} is {types.get(name)}, not u8")
-        if "zeros" in types and types["zeros"].shape != (packed_rows(blocks, self.bits), columns):
-            require_shape(types, "zeros", (blocks, columns), "one for each block and column")
+        verify_blocks(types, self.bits, self.block, float_zeros=False)
+        self.verify_experts(types, types["scales"].shape[1])
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
