@@ -25,7 +25,7 @@ def expert_block_gemm(site: SourceSite) -> None:
     w, o = site.writer, site.operation
     with w.loops(site.shape("dest")) as (m, n):
         column = _column(site, m, n)
-        block_sum(site, m, column)
+        block_sum(site, m, column, by_rows=site.has("rows"))
         site.store("dest", (m, n), site.clipped("sum", o.lo, o.hi))
 
 

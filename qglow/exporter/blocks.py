@@ -121,10 +121,12 @@ def _expert_gemm(op: ExpertGemm, out: Export) -> None:
 
 def _expert_block_gemm(op: ExpertBlockGemm, out: Export) -> None:
     """The same of weights in blocks, which are dequantized before one is looked up."""
-    _look_up(op.experts, out, _weights(op, out, op.experts), out.inputs[3])
+    scales = out.inputs[6] if out.node.operand("row_scales") is not None else ""
+    _look_up(op.experts, out, _weights(op, out, op.experts), out.inputs[3], scales)
 
 
-def _look_up(experts: int, out: Export, weights: str, indices: str) -> None:
+def _look_up(experts: int, out: Export, weights: str, indices: str, scales: str = "") -> None:
+    """Export the product of each row with its matrix; scales: those of rows of integers."""
     name, bias = out.node.name, out.node.operand("bias")
 
     def add(kind: str, part: str, *inputs: str, **attributes: Any) -> str:
@@ -134,13 +136,17 @@ def _look_up(experts: int, out: Export, weights: str, indices: str) -> None:
     axis = out.integers("axis", [-2])
     own = add("Gather", "chosen", weights, indices, axis=0)
     product = add("MatMul", "product", add("Unsqueeze", "row", out.inputs[0], axis), own)
-    if bias is None:
-        out.builder.node("Squeeze", name, [product, axis], out.output)
-        return
-    assert bias.data is not None
-    terms = out.builder.constant(f"{name}__bias", bias.data.reshape(experts, -1))
-    added = add("Gather", "bias_of_row", terms, indices, axis=0)
-    out.builder.node("Add", name, [add("Squeeze", "flat", product, axis), added], out.output)
+    steps: list[tuple[str, str, str]] = [("Squeeze", "flat", axis)]
+    if scales:
+        steps.append(("Mul", "scaled", scales))
+    if bias is not None:
+        assert bias.data is not None
+        terms = out.builder.constant(f"{name}__bias", bias.data.reshape(experts, -1))
+        steps.append(("Add", "sum", add("Gather", "bias_of_row", terms, indices, axis=0)))
+    for kind, part, other in steps[:-1]:
+        product = add(kind, part, product, other)
+    kind, _, other = steps[-1]
+    out.builder.node(kind, name, [product, other], out.output)
 
 
 def _data(node: Node, name: str) -> Array:

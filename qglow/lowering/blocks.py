@@ -13,6 +13,7 @@ from qglow.graph.ops.elementwise import Mul, Sub
 from qglow.graph.ops.movement import Gather, Slice
 from qglow.graph.ops.shape import Cast, Reshape, Transpose
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.program import Buffer
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.decompose import Parts, decomposes
 from qglow.lowering.rules import lowers
@@ -34,12 +35,18 @@ def lower_block_gemm(lowering: Lowering, node: Node, operator: graph.BlockGemm) 
     names = ("w", "scales", "zero_points", "bias")
     constants = [node.operand(name) for name in names]
     operands = [None if value is None else lowering.read(value) for value in constants]
-    scales = node.operand("row_scales")
-    if scales is not None:
-        seen = lowering.read(scales, natural(scales.type.shape))
-        operands.append(lowering.view(f"{node.name}.row_scales", seen, scales.type.with_shape((rows, 1))))
+    operands.append(row_scales(lowering, node))
     operation = BlockGemm(bits=operator.bits, block=operator.block, lo=operator.lo, hi=operator.hi)
     lowering.emit(operation, dest, source, *operands)
+
+
+def row_scales(lowering: Lowering, node: Node) -> Buffer | None:
+    """Scales of the rows of a product, seen as [rows, 1]; None where rows are float."""
+    scales = node.operand("row_scales")
+    if scales is None:
+        return None
+    seen, rows = lowering.read(scales, natural(scales.type.shape)), math.prod(scales.type.shape)
+    return lowering.view(f"{node.name}.row_scales", seen, scales.type.with_shape((rows, 1)))
 
 
 BYTES = 256

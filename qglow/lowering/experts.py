@@ -9,6 +9,7 @@ from qglow.graph.ops import experts as graph
 from qglow.instructions.operation import Operation
 from qglow.instructions.ops.experts import ExpertBlockGemm, ExpertGemm
 from qglow.instructions.program import Buffer
+from qglow.lowering.blocks import row_scales
 from qglow.lowering.context import Lowering, natural
 from qglow.lowering.rules import lowers
 
@@ -25,13 +26,21 @@ def lower_expert_block_gemm(lowering: Lowering, node: Node, operator: graph.Expe
     """Lower to one expertblockgemm."""
     form = operator.bits, operator.block, operator.lo, operator.hi
     operation = ExpertBlockGemm(operator.experts, *form)
-    _lower(lowering, node, operation, ("w", "scales"), ("zero_points", "bias"))
+    _lower(lowering, node, operation, ("w", "scales"), ("zero_points", "bias"), by_rows=True)
 
 
 def _lower(
-    lowering: Lowering, node: Node, operation: Operation, before: tuple[str, ...], behind: tuple[str, ...]
+    lowering: Lowering,
+    node: Node,
+    operation: Operation,
+    before: tuple[str, ...],
+    behind: tuple[str, ...],
+    by_rows: bool = False,
 ) -> None:
-    """Emit an operation; names of constants before and behind the experts of rows."""
+    """Emit an operation; names of constants before and behind the experts of rows.
+
+    by_rows: whether there may be scales of rows behind all of them.
+    """
     x, indices = node.inputs[0], node.operand("experts")
     assert x is not None and indices is not None
     *outer, depth = x.type.shape
@@ -47,4 +56,5 @@ def _lower(
         values: list[Value | None] = [node.operand(name) for name in names]
         return [None if value is None else lowering.read(value) for value in values]
 
-    lowering.emit(operation, dest, source, *constants(before), chosen, *constants(behind))
+    scales = [row_scales(lowering, node)] if by_rows else []
+    lowering.emit(operation, dest, source, *constants(before), chosen, *constants(behind), *scales)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.numerics.blocks import apart, gemm_blocks
+from qglow.numerics.blocks import apart, gemm_blocks, gemm_integer_blocks
 from qglow.numerics.linear import gemm_float, product_in_order
 
 
@@ -26,11 +26,12 @@ def gemm_experts(
     """
     multiply = product_in_order if in_order else gemm_float
 
-    def product(rows: Array, part: slice) -> Array:
-        result = multiply(rows, np.ascontiguousarray(w[:, part]))
+    def product(own: Array, part: slice) -> Array:
+        result = multiply(rows[own], np.ascontiguousarray(w[:, part]))
         return result if bias is None else np.asarray(result + bias[part], np.float32)
 
-    return _by_experts(x, experts, count, w.shape[1] // count, product)
+    rows = np.asarray(x, np.float32).reshape(-1, x.shape[-1])
+    return _by_experts(experts, count, w.shape[1] // count, product)
 
 
 def gemm_expert_blocks(
@@ -45,17 +46,26 @@ def gemm_expert_blocks(
     block: int,
     lo: float = -math.inf,
     hi: float = math.inf,
+    row_scales: Array | None = None,
 ) -> Array:
-    """The same with weights in blocks, by the order of `gemm_blocks`, within the bounds."""
+    """The same with weights in blocks, by the order of `gemm_blocks`, within the bounds.
+
+    With row_scales [..., 1] x are integers of rows, and the order is that of `gemm_integer_blocks`.
+    """
     points = None if zero_points is None else apart(zero_points, bits, len(scales))
 
-    def product(rows: Array, part: slice) -> Array:
-        own, factors = (np.ascontiguousarray(array[:, part]) for array in (packed, scales))
+    def product(own: Array, part: slice) -> Array:
+        codes, factors = (np.ascontiguousarray(array[:, part]) for array in (packed, scales))
         zeros = None if points is None else np.ascontiguousarray(points[:, part])
         terms = None if bias is None else bias[part]
-        return gemm_blocks(rows, own, factors, zeros, terms, bits, block, lo, hi)
+        operands, form = (codes, factors, zeros, terms), (bits, block, lo, hi)
+        if by_rows is not None:
+            return gemm_integer_blocks(rows[own], by_rows[own], *operands, *form)
+        return gemm_blocks(rows[own], *operands, *form)
 
-    return _by_experts(x, experts, count, scales.shape[1] // count, product)
+    rows = x.reshape(-1, x.shape[-1])
+    by_rows = None if row_scales is None else row_scales.reshape(-1, 1)
+    return _by_experts(experts, count, scales.shape[1] // count, product)
 
 
 def chosen_experts(indices: Array, count: int) -> Array:
@@ -64,14 +74,12 @@ def chosen_experts(indices: Array, count: int) -> Array:
     return np.clip(np.where(wide < 0, wide + count, wide), 0, count - 1)
 
 
-def _by_experts(
-    x: Array, experts: Array, count: int, columns: int, product: Callable[[Array, slice], Array]
-) -> Array:
-    """float32 [..., columns]; product: that of some rows and the columns in a slice of all experts'."""
-    rows, chosen = np.asarray(x, np.float32).reshape(-1, x.shape[-1]), chosen_experts(experts, count)
-    result = np.zeros((len(rows), columns), np.float32)
+def _by_experts(experts: Array, count: int, columns: int, product: Callable[[Array, slice], Array]) -> Array:
+    """float32 [..., columns]; product: that of the rows in a mask and a slice of all experts' columns."""
+    chosen = chosen_experts(experts, count)
+    result = np.zeros((len(chosen), columns), np.float32)
     for number in range(count):
         own = chosen == number
         if np.any(own):
-            result[own] = product(rows[own], slice(number * columns, (number + 1) * columns))
-    return result.reshape(*x.shape[:-1], columns)
+            result[own] = product(own, slice(number * columns, (number + 1) * columns))
+    return result.reshape(*experts.shape, columns)

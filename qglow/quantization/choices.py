@@ -158,6 +158,10 @@ class Choices:
                 table.update({name: table[name].under(number, rule) for name in names})
             if not fitting and not named and not _fits_inside(graph, recipe, rule.match, path):
                 unmatched.append(f"rule {number} of the recipe ({rule.match}) fits no node or input")
+        for node in expert_products(graph):
+            choice = nodes[node.name]
+            if choice.dynamic and choice.weights is None:
+                nodes[node.name] = replace(choice, weights=WEIGHTS)
         _move_for_products(graph, nodes)
         values = {v.name: nodes[node.name] for node in graph.nodes for v in node.outputs}
         return Choices(default, nodes, inputs | values, tuple(unmatched), path)
@@ -188,9 +192,9 @@ class Choices:
 
 
 def _of_experts(choice: Choice, recipe: Recipe) -> Choice:
-    """The choice for products whose rows have matrices of their own: weights alone are quantized."""
+    """The choice for products whose rows have matrices of their own: weights, and rows where all are."""
     by, weights = choice.kept_float or BY_DEFAULT, recipe.weights or WEIGHTS
-    return replace(choice, kept_float=by, dynamic=False, policy="", weights=weights)
+    return replace(choice, kept_float=by, dynamic=recipe.dynamic, policy="", weights=weights)
 
 
 def shortened(text: str) -> str:

@@ -34,6 +34,8 @@ PASS = "scale-rows"
 PART = "part of a product whose rows are scaled while the model runs"
 ROW_STEPS = 3
 """Operators between reals and the integers of their rows: a division, a Clip and a Quantize."""
+WEIGHTS = ("w", "scales", "zero_points", "bias")
+"""Operands of products with weights in blocks that have to be constants."""
 SCALED = "scaled"
 """Part of a product to which its bias is added."""
 
@@ -58,10 +60,10 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     """
     if node.operator.weight_blocks is not None:
         return _unfit_blocks(node)
-    if has_matrices(node):
-        return "each of its rows has a matrix of its own"
     if chosen is not None:
         return unfit_for_blocks(node, chosen)
+    if has_matrices(node):
+        return "each of its rows has a matrix of its own, whose weights have to be in blocks"
     reason = unfit_weights(node, "dynamic scales")
     if reason is not None:
         return reason
@@ -144,8 +146,9 @@ def _unfit_blocks(node: Node) -> str | None:
     zeros = node.operand("zero_points")
     if zeros is not None and zeros.type.is_float:
         return "its zero points are no integers"
-    constant_weights = all(value is None or value.data is not None for value in node.inputs[1:])
-    return None if constant_weights else "its weights are computed by the graph"
+    operands = zip(node.operator.operands, node.inputs, strict=False)
+    given = [value for name, value in operands if name.strip("?") in WEIGHTS and value is not None]
+    return None if all(value.data is not None for value in given) else "its weights are computed by the graph"
 
 
 def scale_rows(
@@ -228,7 +231,8 @@ class _Rewriting:
         largest = largest_block_sum(packed, points, depth, form.bits, form.block)
         self.made.margins[name] = accumulator_margin(np.array(largest))
         self.made.formats[name] = str(BlockFormat(form.bits, form.block, zeros is None, halves))
-        filled = [*node.inputs[1:], None, None, None, None][:4]
+        wanted = len(node.operator.operands) - 2  # all but the rows and their scales
+        filled = [*node.inputs[1:], *[None] * wanted][:wanted]
         change(node, node.operator, [integers, *filled, scales])
 
     def _rows_of(self, node: Node, x: Value) -> tuple[Value, Value]:

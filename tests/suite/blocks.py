@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array, ElementType, TensorType
+from qglow.graph.builder import GraphBuilder
 from qglow.graph.graph import Value
 from qglow.graph.ops.blocks import BlockGather, BlockGemm
 from qglow.graph.ops.elementwise import Clip, Div
@@ -53,6 +54,13 @@ INTEGER_SIZES: list[tuple[tuple[int, ...], int, int, int, str, bool]] = [
 ]
 
 
+def integers_of_rows(b: GraphBuilder, x: Value) -> tuple[Value, Value]:
+    """Integers of rows that are measured, and their scales."""
+    scales = b.node(RowScales(), x)
+    clipped = b.node(Clip(lo=-127.0, hi=127.0), b.node(Div(), x, scales))
+    return b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)]), scales
+
+
 def product(
     shape: tuple[int, ...],
     columns: int,
@@ -87,9 +95,7 @@ def product(
         operator = BlockGemm(bits=bits, block=block, lo=0.0 if bias else -np.inf)
         if not integers:
             return drawing.finish(b.node(operator, x, w, scales, points, terms))
-        row_scales = b.node(RowScales(), x)
-        clipped = b.node(Clip(lo=-127.0, hi=127.0), b.node(Div(), x, row_scales))
-        whole = b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)])
+        whole, row_scales = integers_of_rows(b, x)
         return drawing.finish(b.node(operator, whole, w, scales, points, terms, row_scales))
 
     return make
@@ -106,9 +112,7 @@ def extremes(bits: int, rows: int) -> Maker:
         points = np.where(random.integers(0, 2, (blocks, columns)), most, 0).astype(np.uint8)
         w = b.constant("w", pack(np.repeat(most - points, block, axis=0), bits))
         scales = b.constant("scales", _scales(drawing, (blocks, columns), False))
-        row_scales = b.node(RowScales(), x)
-        clipped = b.node(Clip(lo=-127.0, hi=127.0), b.node(Div(), x, row_scales))
-        whole = b.node(Quantize(), clipped, output_types=[clipped.type.quantized(THEMSELVES)])
+        whole, row_scales = integers_of_rows(b, x)
         operator, zeros = BlockGemm(bits=bits, block=block), b.constant("zeros", points)
         return drawing.finish(b.node(operator, whole, w, scales, zeros, None, row_scales))
 

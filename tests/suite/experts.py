@@ -9,6 +9,7 @@ import numpy as np
 from qglow.core.types import ElementType, TensorType
 from qglow.graph.ops.experts import ExpertBlockGemm, ExpertGemm
 from qglow.numerics.blocks import block_count, pack
+from tests.suite.blocks import integers_of_rows
 from tests.suite.problem import Drawing, Maker, Problem
 
 SIZES: list[tuple[tuple[int, ...], int, int, bool]] = [
@@ -20,7 +21,7 @@ SIZES: list[tuple[tuple[int, ...], int, int, bool]] = [
 ]
 """Shapes of rows, columns of an expert, experts, and whether there is a bias."""
 
-FORMS = [(4, 16, "packed"), (8, 32, ""), (2, 16, "whole"), (4, 32, "")]
+FORMS = [(4, 16, "packed"), (8, 32, ""), (2, 16, "whole"), (4, 32, ""), (8, 16, "whole")]
 """Bits, blocks, and zero points."""
 
 
@@ -34,8 +35,13 @@ def _indices(drawing: Drawing, shape: tuple[int, ...], experts: int, wide: bool)
     return name
 
 
-def product(shape: tuple[int, ...], columns: int, experts: int, bias: bool, bits: int = 0) -> Maker:
-    """Of rows, with weights of floats, or in blocks; bits: which of FORMS, by its place, counted from 1."""
+def product(
+    shape: tuple[int, ...], columns: int, experts: int, bias: bool, bits: int = 0, integers: bool = False
+) -> Maker:
+    """Of rows, with weights of floats, or in blocks; bits: which of FORMS, by its place, counted from 1.
+
+    integers: whether rows are integers, with scales that are measured.
+    """
 
     def make(random: np.random.Generator) -> Problem:
         drawing = Drawing("product_of_experts" if not bits else "product_of_experts_in_blocks", random)
@@ -59,6 +65,9 @@ def product(shape: tuple[int, ...], columns: int, experts: int, bias: bool, bits
         if zeros:
             points = b.constant("zeros", pack(found, width) if zeros == "packed" else found)
         operator = ExpertBlockGemm(experts, width, block, lo)
+        if integers:
+            whole, by_rows = integers_of_rows(b, x)
+            return drawing.finish(b.node(operator, whole, w, scales, chosen, points, terms, by_rows))
         return drawing.finish(b.node(operator, x, w, scales, chosen, points, terms))
 
     return make
@@ -66,7 +75,10 @@ def product(shape: tuple[int, ...], columns: int, experts: int, bias: bool, bits
 
 PROBLEMS: list[Maker] = [
     *(product(*size) for size in SIZES),
-    *(product(*size, bits=1 + number % len(FORMS)) for number, size in enumerate(SIZES)),
+    *(product(*size, bits=1 + number % (len(FORMS) - 1)) for number, size in enumerate(SIZES)),
     *(product(*SIZES[2], bits=number) for number in (1, 2, 3)),
+    *(product(*size, bits=1 + number % (len(FORMS) - 1), integers=True) for number, size in enumerate(SIZES)),
+    *(product(*SIZES[number], bits=5, integers=True) for number in (0, 1, 2, 3)),
+    product(*SIZES[2], bits=3, integers=True),
 ]
-"""Products of floats, and with weights in blocks."""
+"""Products of floats, and with weights in blocks, of floats and of integers."""

@@ -76,23 +76,10 @@ class BlockGemm(Bounded):
         """[..., N]."""
         measured = len(inputs) > 5 and inputs[5] is not None
         x, columns = check_blocks(inputs, self.weight_blocks, 3, float_zeros=not measured)
-        self._check_rows(inputs, x, measured)
+        check_rows(inputs, x, 5)
         if len(inputs) > 4 and inputs[4] is not None:
             vector_operand(inputs, 4, "bias", columns)
         return (x.with_shape((*x.shape[:-1], columns)),)
-
-    @staticmethod
-    def _check_rows(inputs: Types, x: TensorType, measured: bool) -> None:
-        """x is float without scales of its rows, int8 of scale 1 with them."""
-        given_x = inputs[0]
-        assert given_x is not None
-        if not measured:
-            require(not given_x.is_quantized, f"operand x is {given_x}, it must be float without row_scales")
-            return
-        wanted = x.quantized(THEMSELVES)
-        require(given_x == wanted, f"operand x is {given_x}, it must be {wanted} beside row_scales")
-        scales, fitting = float_operand(inputs, 5, "row_scales"), x.with_shape((*x.shape[:-1], 1))
-        require(scales == fitting, f"operand row_scales is {scales}, it must be {fitting}")
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """Rows stay apart."""
@@ -133,6 +120,22 @@ def check_blocks(
     fits = zeros is None or zeros in (*kinds, packed)
     require(fits, f"operand zero_points is {zeros}, it must be {allowed}")
     return x, columns
+
+
+def check_rows(inputs: Types, x: TensorType, place: int) -> None:
+    """Raise OperatorTypeError unless x is float, or int8 of scale 1 beside scales of its rows.
+
+    x: its type in float. place: that of the operand row_scales [..., 1].
+    """
+    given_x = inputs[0]
+    assert given_x is not None
+    if len(inputs) <= place or inputs[place] is None:
+        require(not given_x.is_quantized, f"operand x is {given_x}, it must be float without row_scales")
+        return
+    wanted = x.quantized(THEMSELVES)
+    require(given_x == wanted, f"operand x is {given_x}, it must be {wanted} beside row_scales")
+    scales, fitting = float_operand(inputs, place, "row_scales"), x.with_shape((*x.shape[:-1], 1))
+    require(scales == fitting, f"operand row_scales is {scales}, it must be {fitting}")
 
 
 @register

@@ -13,7 +13,7 @@ from typing import ClassVar
 from qglow.core.types import Array, ElementType, TensorType, float_type
 from qglow.graph.axes import AxisEffect
 from qglow.graph.operator import KeepFloat, Policy, register, require
-from qglow.graph.ops.blocks import check_blocks
+from qglow.graph.ops.blocks import check_blocks, check_rows
 from qglow.graph.ops.rules import (
     Arrays,
     Bounded,
@@ -45,12 +45,14 @@ class OfExperts(Bounded):
         require(fits, f"{columns} columns are none of {self.experts} experts")
         return columns // self.experts
 
-    def row_effect(self, index: int, chosen: int, axis: int, inputs: Types) -> AxisEffect | None:
-        """Rows stay apart; `chosen`: the operand of their experts."""
+    def row_effect(
+        self, index: int, chosen: int, axis: int, inputs: Types, by_rows: tuple[int, ...] = (0,)
+    ) -> AxisEffect | None:
+        """Rows stay apart; `chosen`: the operand of their experts, by_rows: those with the axes of x."""
         rank = len(float_operand(inputs, 0, "x").shape)
         if index == chosen:
             return AxisEffect(axis, neutral=0.0)
-        return AxisEffect(axis) if index == 0 and axis < rank - 1 else None
+        return AxisEffect(axis) if index in by_rows and axis < rank - 1 else None
 
 
 @register
@@ -107,13 +109,31 @@ class ExpertGemm(OfExperts):
 class ExpertBlockGemm(OfExperts):
     """ExpertGemm whose weights are in blocks along K, as those of BlockGemm are, for all experts' columns.
 
-    w holds codes [K, experts * N] of `bits` bits, scales and zero points [blocks, experts * N].
+    x is float or, with row_scales [..., 1], the integers of rows that stand for themselves. w holds codes
+    [K, experts * N] of `bits` bits, scales and zero points [blocks, experts * N].
     """
 
     name: ClassVar[str] = "ExpertBlockGemm"
-    operands: ClassVar[tuple[str, ...]] = ("x", "w", "scales", "experts", "zero_points?", "bias?")
-    policy: ClassVar[Policy] = KeepFloat("its weights are in blocks, its activations are float")
-    plain_operands: ClassVar[tuple[str, ...]] = ("w", "scales", "experts", "zero_points", "bias")
+    operands: ClassVar[tuple[str, ...]] = (
+        "x",
+        "w",
+        "scales",
+        "experts",
+        "zero_points?",
+        "bias?",
+        "row_scales?",
+    )
+    policy: ClassVar[Policy] = KeepFloat(
+        "its weights are in blocks, its activations are float", scaled_by="row_scales"
+    )
+    plain_operands: ClassVar[tuple[str, ...]] = (
+        "w",
+        "scales",
+        "experts",
+        "zero_points",
+        "bias",
+        "row_scales",
+    )
     half_operands: ClassVar[tuple[str, ...]] = ("scales",)
 
     experts: int
@@ -130,6 +150,7 @@ class ExpertBlockGemm(OfExperts):
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[..., N]."""
         x, total = check_blocks(inputs, self.weight_blocks, 4)
+        check_rows(inputs, x, 6)
         columns = self.check_experts(inputs, 3, total)
         if len(inputs) > 5 and inputs[5] is not None:
             vector_operand(inputs, 5, "bias", total)
@@ -137,11 +158,11 @@ class ExpertBlockGemm(OfExperts):
 
     def axis_effect(self, index: int, axis: int, inputs: Types) -> AxisEffect | None:
         """Rows stay apart."""
-        return self.row_effect(index, 3, axis, inputs)
+        return self.row_effect(index, 3, axis, inputs, by_rows=(0, 6))
 
     def evaluate(self, inputs: Arrays) -> tuple[Array, ...]:
         """Compute with numerics.experts."""
         x, w, scales, indices = (given(inputs, place) for place in range(4))
-        zeros, bias = optional(inputs, 4), optional(inputs, 5)
+        zeros, bias, rows = (optional(inputs, place) for place in (4, 5, 6))
         form = (self.bits, self.block, self.lo, self.hi)
-        return (gemm_expert_blocks(x, w, scales, indices, self.experts, zeros, bias, *form),)
+        return (gemm_expert_blocks(x, w, scales, indices, self.experts, zeros, bias, *form, rows),)

@@ -51,16 +51,13 @@ class BlockGemm(Operation):
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product and of its blocks; codes are bytes, all else is float."""
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_float(types, "dest", "bias", "rows")
+        require_float(types, "dest", "bias")
         require_rank(types, 2, "dest", "src", "scales")
-        measured, src = "rows" in types, types["src"]
-        verify_blocks(types, self.bits, self.block, float_zeros=not measured)
-        rows, columns = src.shape[0], types["scales"].shape[1]
+        verify_blocks(types, self.bits, self.block, float_zeros="rows" not in types)
+        verify_rows(types)
+        rows, columns = types["src"].shape[0], types["scales"].shape[1]
         require_shape(types, "bias", (columns,), "one for each column")
         require_shape(types, "dest", (rows, columns), "rows of src, columns of scales")
-        fits = src.is_float if not measured else src.element is ElementType.INT8 and src.is_quantized
-        require(fits, f"src is {src}: it is float, and int8 beside scales of rows")
-        require_shape(types, "rows", (rows, 1), "one for each row of src")
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
@@ -91,3 +88,12 @@ def verify_blocks(types: Types, bits: int, block: int, float_zeros: bool) -> Non
     require(fits, f"zeros is {zeros}, not u8" + (" or float" if float_zeros else ""))
     if zeros is None or zeros.is_float or zeros.shape != (packed_rows(blocks[0], bits), columns):
         require_shape(types, "zeros", blocks, "one for each block and column")
+
+
+def verify_rows(types: Types) -> None:
+    """Types of a src of two axes, float or int8 beside scales of its rows. Raises TypeErrorInOperation."""
+    measured, src = "rows" in types, types["src"]
+    require_float(types, "rows")
+    fits = src.is_float if not measured else src.element is ElementType.INT8 and src.is_quantized
+    require(fits, f"src is {src}: it is float, and int8 beside scales of rows")
+    require_shape(types, "rows", (src.shape[0], 1), "one for each row of src")

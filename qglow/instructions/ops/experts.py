@@ -17,7 +17,7 @@ from qglow.instructions.operation import (
     require,
     scratch,
 )
-from qglow.instructions.ops.blocks import verify_blocks
+from qglow.instructions.ops.blocks import BlockGemm, verify_blocks, verify_rows
 from qglow.instructions.ops.rules import INFINITY, require_float, require_rank, require_shape
 from qglow.numerics.elementwise import clip
 from qglow.numerics.experts import gemm_expert_blocks, gemm_experts
@@ -35,7 +35,7 @@ class OfExperts(Operation):
 
     def verify_experts(self, types: Types, columns: int) -> None:
         """Shapes of dest, of the bias and of the experts of rows; `columns`: those of all experts."""
-        require_float(types, "dest", "src", "bias")
+        require_float(types, "dest", "bias")
         require_rank(types, 2, "dest", "src")
         fits = self.experts > 0 and columns % self.experts == 0
         require(fits, f"{columns} columns are none of {self.experts} experts")
@@ -71,7 +71,7 @@ class ExpertGemm(OfExperts):
     def verify(self, types: Types) -> None:
         """Shapes of a matrix product for the columns of one expert."""
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
-        require_float(types, "filter")
+        require_float(types, "filter", "src")
         require_rank(types, 2, "filter", "src")
         depth, columns = types["filter"].shape
         self.verify_experts(types, columns)
@@ -89,7 +89,8 @@ class ExpertGemm(OfExperts):
 class ExpertBlockGemm(OfExperts):
     """dest[m] = clamp(src[m] @ weights of experts[m] + their bias), with weights in blocks.
 
-    Every element is that of a blockgemm of the row and the columns of its expert.
+    Every element is that of a blockgemm of the row and the columns of its expert; rows are the scales of
+    the rows of an int8 src, as they are there.
     """
 
     opcode: ClassVar[str] = "expertblockgemm"
@@ -101,6 +102,7 @@ class ExpertBlockGemm(OfExperts):
         read("experts"),
         read("zeros", optional=True),
         read("bias", optional=True),
+        read("rows", optional=True),
         scratch(),
     )
 
@@ -114,11 +116,16 @@ class ExpertBlockGemm(OfExperts):
         require(self.lo <= self.hi, f"bounds lo={self.lo} and hi={self.hi} are not in order")
         require_rank(types, 2, "scales", "src")
         verify_blocks(types, self.bits, self.block, float_zeros=False)
+        verify_rows(types)
         self.verify_experts(types, types["scales"].shape[1])
 
     def execute(self, arrays: Arrays, types: Types) -> None:
         """Compute with numerics.blocks."""
         operands = arrays["src"], arrays["filter"], arrays["scales"], arrays["experts"]
-        zeros, bias = arrays.get("zeros"), arrays.get("bias")
+        zeros, bias, rows = (arrays.get(name) for name in ("zeros", "bias", "rows"))
         form = (self.bits, self.block, self.lo, self.hi)
-        arrays["dest"][...] = gemm_expert_blocks(*operands, self.experts, zeros, bias, *form)
+        arrays["dest"][...] = gemm_expert_blocks(*operands, self.experts, zeros, bias, *form, rows)
+
+
+AnyBlockGemm = BlockGemm | ExpertBlockGemm
+"""Products with weights in blocks."""

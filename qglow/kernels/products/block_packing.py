@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from qglow.core.types import Array
-from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 
 STEP = 4
 """Elements along K that one step of a tile multiplies."""
@@ -37,7 +37,7 @@ def block_sums(codes: Array, subtracted: Array, block: int) -> Array:
     return np.asarray(summed - lengths * subtracted, np.int32)
 
 
-def short_sums(operation: BlockGemm, split: bool) -> bool:
+def short_sums(operation: AnyBlockGemm, split: bool) -> bool:
     """Whether the sums of blocks have 16 bits: those of 256 codes of 8 bits do if these are less 128."""
     largest = (1 << operation.bits) - 1
     return split or largest * operation.block < 1 << 15

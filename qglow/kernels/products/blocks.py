@@ -17,7 +17,7 @@ import numpy as np
 
 from qglow.core.types import Array, ElementType
 from qglow.instructions.ops.blocks import BlockGemm
-from qglow.instructions.ops.experts import ExpertBlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import EMULATED, fused_multiply_add
 from qglow.kernels.arithmetic.half import load_widened
@@ -145,9 +145,9 @@ class BlockSite:
         return self.site.e
 
     @property
-    def operation(self) -> BlockGemm | ExpertBlockGemm:
+    def operation(self) -> AnyBlockGemm:
         operation = self.site.instruction.operation
-        assert isinstance(operation, BlockGemm | ExpertBlockGemm)
+        assert isinstance(operation, AnyBlockGemm)
         return operation
 
     @property
@@ -176,7 +176,7 @@ class BlockPanel(BlockSite):
         """Emit loops over rows of src."""
         for start, stop, height in pieces(self.site["src"].shape[0], self.kernel.rows):
             with live_rows(self.site, start, stop, height) as row:
-                self.tile(row, height)
+                self.emit_tile(row, height)
 
     def dest_rows(self, row: Index, height: int) -> list[Value]:
         """Addresses of this panel's columns in the results of `height` rows."""
@@ -185,7 +185,7 @@ class BlockPanel(BlockSite):
         dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
         return [e.offset(dest, 4 * columns * r) for r in range(height)]
 
-    def tile(self, row: Index, height: int) -> None:
+    def emit_tile(self, row: Index, height: int) -> None:
         """Emit the results of `height` rows."""
         e, count = self.e, -(-self.used // self.lanes)
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * count)

@@ -72,6 +72,7 @@ class ExpertRows:
         """
         e, src = self.e, self.site["src"]
         rows, columns = self.site["dest"].shape
+        length = src.type.element.size * src.shape[1]
         live = e.live_pieces(rows, columns, rows * columns)
         with e.carrying_loop(0, self.site.operation.experts, [e.index(0)], name="expert") as outer:
             self._store(outer.values[0], self.starts, outer.index)
@@ -81,9 +82,9 @@ class ExpertRows:
                 fits = e.b.icmp_signed("==", chosen, e.index(outer.index))
                 with e.when(fits):
                     self._store(e.index(inner.index), self.numbers, place)
-                    source = e.offset(src.pointer, e.scaled(inner.index, 4 * src.shape[1]))
-                    dest = e.offset(self.copies, e.scaled(place, 4 * src.shape[1]))
-                    copy_bytes(e, dest, source, 4 * src.shape[1], self.site.target.byte_lanes)
+                    source = e.offset(src.pointer, e.scaled(inner.index, length))
+                    dest = e.offset(self.copies, e.scaled(place, length))
+                    copy_bytes(e, dest, source, length, self.site.target.byte_lanes)
                 inner.next([e.b.add(place, e.b.zext(fits, I64))])
             outer.next([inner.values[0]])
         self._store(outer.values[0], self.starts, self.site.operation.experts)
@@ -112,6 +113,11 @@ def _index_bytes(instruction: Instruction) -> int:
     return -(-INDEX_BYTES * (operation.experts + 1 + rows) // ALIGNED) * ALIGNED
 
 
+def copied_bytes(instruction: Instruction) -> int:
+    """Bytes of the order of rows and of their copies, up to where further working memory may begin."""
+    return _index_bytes(instruction) + -(-instruction.operand("src").type.byte_size // ALIGNED) * ALIGNED
+
+
 @dataclass(frozen=True)
 class ExpertPlace:
     """Columns of a panel in a result: where they begin, and the rows of the places, None for the only row."""
@@ -128,12 +134,20 @@ class ExpertPlace:
         numbers = [self.rows.number(e.plus(place, r)) for r in range(height)]
         return [e.offset(start, e.scaled(number, 4 * columns)) for number in numbers]
 
+    def scales_of_rows(self, site: Site, place: Index, height: int) -> list[Value]:
+        """Addresses of the scales of `height` rows of integers from a place on."""
+        e, start = site.e, site["rows"].pointer
+        if self.rows is None:
+            return [start]
+        numbers = [self.rows.number(e.plus(place, r)) for r in range(height)]
+        return [e.offset(start, e.scaled(number, 4)) for number in numbers]
+
 
 class Panel(ABC):
     """Emitter of the product of rows with the columns of one panel."""
 
     @abstractmethod
-    def tile(self, row: Index, height: int) -> None:
+    def emit_tile(self, row: Index, height: int) -> None:
         """Emit the results of `height` rows."""
 
 
@@ -146,8 +160,7 @@ class ExpertKernel(Kernel, ABC):
 
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of the order of rows and of their copies; none for one row."""
-        src = instruction.operand("src").type
-        return 0 if src.shape[0] <= 1 else _index_bytes(instruction) + src.byte_size
+        return 0 if instruction.operand("src").type.shape[0] <= 1 else copied_bytes(instruction)
 
     def emit(self, site: Site) -> None:
         """Emit a loop over experts, around one over panels, which threads share."""
@@ -157,17 +170,23 @@ class ExpertKernel(Kernel, ABC):
         width = self.vectors * site.target.float_lanes
         share = e.share(-(-columns // width))
         if rows == 1:
+            self.prepare(site)
             chosen = chosen_index(site, 0, site.operation.experts, "experts")
             self._panels(site, share, chosen, (0, 1), None)
             return
         found = ExpertRows(site)
         found.find()
         src = replace(site["src"], pointer=found.copies)
-        ordered = replace(site, operands={**site.operands, "src": src})
+        behind = e.offset(found.starts, copied_bytes(site.instruction))
+        ordered = replace(site, operands={**site.operands, "src": src}, scratch=behind)
+        self.prepare(ordered)
         with e.loop(0, site.operation.experts, name="expert") as expert:
             first, end = found.bounds(expert)
             with e.when(e.b.icmp_signed("<", first, end)):
                 self._panels(ordered, share, expert, (first, end), found)
+
+    def prepare(self, site: Site) -> None:
+        """Emit what is done once for all panels, of rows in the order of their experts."""
 
     def _panels(
         self,
@@ -194,14 +213,14 @@ class ExpertKernel(Kernel, ABC):
         """Emit loops over the most rows of a tile, over half of them, and so on down to one."""
         (start, end), height = places, self.rows
         if isinstance(start, int):
-            panel.tile(start, 1)
+            panel.emit_tile(start, 1)
             return
         while height:
             left = e.b.sub(end, e.index(start))
             tiles = e.b.sdiv(left, e.index(height))
             stop = e.b.add(e.index(start), e.b.mul(tiles, e.index(height)))
             with e.loop(start, stop, height, "rows") as row:
-                panel.tile(row, height)
+                panel.emit_tile(row, height)
             start, height = stop, height // 2
 
     @abstractmethod
@@ -214,9 +233,9 @@ def expert_panels(instruction: Instruction, width: int, make: Any) -> dict[str, 
 
     make: those of one expert, of its columns of all constants by their names.
     """
-    operation = instruction.operation
+    operation, names = instruction.operation, ("filter", "scales", "zeros", "bias")
     assert isinstance(operation, ExpertGemm | ExpertBlockGemm)
-    data = {s.name: b.data for s, b in instruction.operands() if b.data is not None and s.name != "experts"}
+    data = {s.name: b.data for s, b in instruction.operands() if b.data is not None and s.name in names}
     columns = instruction.operand("dest").type.shape[1]
     found: list[dict[str, Array]] = []
     for number in range(operation.experts):
@@ -309,7 +328,7 @@ class _FloatPanel(Panel):
     used: int
     place: ExpertPlace
 
-    def tile(self, row: Index, height: int) -> None:
+    def emit_tile(self, row: Index, height: int) -> None:
         """Emit chains over ascending k that begin with the bias."""
         e, lanes, depth = self.site.e, self.site.target.float_lanes, self.site["src"].shape[1]
         count, line = -(-self.used // lanes), 4 * lanes * self.vectors
@@ -328,7 +347,7 @@ class _FloatPanel(Panel):
             e.store_lanes(result, e.offset(places[r], 4 * lanes * v), min(lanes, self.used - lanes * v))
 
 
-def _shape(instruction: Instruction, target: VectorTarget) -> tuple[int, int]:
+def tile_shape(instruction: Instruction, target: VectorTarget) -> tuple[int, int]:
     """Rows of a tile, a power of two, and vectors of a panel."""
     rows, columns = instruction.operand("dest").type.shape
     vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
@@ -345,10 +364,12 @@ def _is_known(instruction: Instruction) -> bool:
 @candidates_for(ExpertGemm)
 def expert_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel; none for weights that are computed."""
-    return [ExpertProduct(*_shape(instruction, target))] if _is_known(instruction) else []
+    return [ExpertProduct(*tile_shape(instruction, target))] if _is_known(instruction) else []
 
 
 @candidates_for(ExpertBlockGemm)
 def expert_block_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
-    """Return the kernel; none for weights that are computed."""
-    return [ExpertBlockProduct(*_shape(instruction, target))] if _is_known(instruction) else []
+    """Return the kernel for rows of floats; none for weights that are computed."""
+    if instruction.optional("rows") is not None:
+        return []
+    return [ExpertBlockProduct(*tile_shape(instruction, target))] if _is_known(instruction) else []

@@ -12,6 +12,7 @@ of the row over the block, which is computed once for all columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import EMULATED
 from qglow.kernels.emit.builder import I8, I16, I32, Index, Value, scalar, vec
@@ -86,30 +88,9 @@ class IntegerBlockProduct(Kernel):
         """Words, scales, zero points and bias in the order of panels; columns are filled up with zeros."""
         operation, depth = instruction.operation, instruction.operand("src").type.shape[1]
         assert isinstance(operation, BlockGemm)
-        width = self.vectors * target.float_lanes
         data = {s.name: b.data for s, b in instruction.operands() if b.data is not None}
-        codes = unpack(data["filter"], operation.bits, depth)
-        zeros = data.get("zeros")
-        zeros = None if zeros is None else apart(zeros, operation.bits, len(data["scales"]))
-        centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
-        split = splits_zeros(operation, tile_of(operation, target))
-        last = centre if zeros is None or split or not len(zeros) else zeros[-1]
-        words = integer_words(codes, operation.bits, last)
-        if split:
-            words ^= np.uint32(HIGHEST_BITS)
-        found = {
-            "filter": panels(words.view(np.int32), width),
-            "scales": stored_scales(data["scales"], width),
-        }
-        if self.rows > 1 and target.activation_bias:
-            subtracted = centre[None, :] if zeros is None or split else zeros
-            sums = block_sums(codes, subtracted, operation.block)
-            found["sums"] = panels(sums.astype(np.int16) if short_sums(operation, split) else sums, width)
-        if zeros is not None:
-            found["zeros"] = panels(zeros, width)
-        if "bias" in data:
-            found["bias"] = panels(data["bias"][None, :], width)
-        return found
+        biased = self.rows > 1 and bool(target.activation_bias)
+        return in_integer_panels(data, operation, depth, self.vectors, target, biased)
 
     def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, ColumnPacking]:
         """Codes in words as steps read them, where all are whole, and scales."""
@@ -126,9 +107,9 @@ class IntegerBlockProduct(Kernel):
     def cost(self, instruction: Instruction, target: VectorTarget) -> float:
         """Cycles of products and of sums of blocks, and of unpacking once for each block of rows."""
         operation = instruction.operation
-        assert isinstance(operation, BlockGemm)
+        assert isinstance(operation, AnyBlockGemm)
         rows, depth = instruction.operand("src").type.shape
-        columns = instruction.operand("scales").type.shape[1]
+        columns = instruction.operand("dest").type.shape[1]
         steps, blocks = -(-depth // STEP), block_count(depth, operation.block)
         finishing = FINISHING if target.has_fma else EMULATED
         products = steps * _step_instructions(tile_of(operation, target))
@@ -138,7 +119,7 @@ class IntegerBlockProduct(Kernel):
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of the sums of rows over blocks, where zero points of codes of 8 bits may need them."""
         operation = instruction.operation
-        assert isinstance(operation, BlockGemm)
+        assert isinstance(operation, AnyBlockGemm)
         needed = operation.bits == BYTE_CODES and instruction.optional("zeros") is not None
         return row_sum_bytes(instruction) if needed else 0
 
@@ -163,11 +144,49 @@ class IntegerBlockProduct(Kernel):
 
     def emit_panel(self, site: Site, number: Index, used: int) -> None:
         """Emit the product of all rows with `used` columns of one panel."""
-        _RowsPanel(site, self.rows, self.vectors, number, used).emit()
+        RowsPanel(site, self.rows, self.vectors, number, used).emit()
+
+
+def in_integer_panels(
+    data: Mapping[str, Array],
+    operation: AnyBlockGemm,
+    depth: int,
+    vectors: int,
+    target: VectorTarget,
+    biased: bool,
+) -> dict[str, Array]:
+    """Words, scales, zero points and bias, by name, in panels of so many vectors.
+
+    data: codes [K, N] and what belongs to them. biased: whether sums of weights are needed, since activations
+    have a bias.
+    """
+    width = vectors * target.float_lanes
+    codes = unpack(data["filter"], operation.bits, depth)
+    zeros = data.get("zeros")
+    zeros = None if zeros is None else apart(zeros, operation.bits, len(data["scales"]))
+    centre = np.full(codes.shape[1], middle(operation.bits), np.uint8)
+    split = splits_zeros(operation, tile_of(operation, target))
+    last = centre if zeros is None or split or not len(zeros) else zeros[-1]
+    words = integer_words(codes, operation.bits, last)
+    if split:
+        words ^= np.uint32(HIGHEST_BITS)
+    found = {
+        "filter": panels(words.view(np.int32), width),
+        "scales": stored_scales(data["scales"], width),
+    }
+    if biased:
+        subtracted = centre[None, :] if zeros is None or split else zeros
+        sums = block_sums(codes, subtracted, operation.block)
+        found["sums"] = panels(sums.astype(np.int16) if short_sums(operation, split) else sums, width)
+    if zeros is not None:
+        found["zeros"] = panels(zeros, width)
+    if "bias" in data:
+        found["bias"] = panels(data["bias"][None, :], width)
+    return found
 
 
 @dataclass(frozen=True)
-class _RowsPanel(SummedPanel):
+class RowsPanel(SummedPanel):
     """Emitter of one panel for any number of rows."""
 
     @property
@@ -266,7 +285,7 @@ class _RowsPanel(SummedPanel):
 
 def has_known_weights(instruction: Instruction) -> bool:
     """Whether rows are integers with scales, and weights are constants."""
-    computed = ("dest", "src", "rows", "scratch")
+    computed = ("dest", "src", "rows", "experts", "scratch")
     known = all(b.data is not None for s, b in instruction.operands() if s.name not in computed)
     return known and instruction.optional("rows") is not None
 
@@ -276,6 +295,11 @@ def panel_vectors(instruction: Instruction, target: VectorTarget) -> int:
     columns = instruction.operand("dest").type.shape[1]
     most = MOST_VECTORS if target.registers > FEW_REGISTERS else 1
     return max(1, min(most, -(-columns // target.float_lanes)))
+
+
+def most_rows(target: VectorTarget) -> int:
+    """Rows of a tile: half of the registers are sums of a block; results are in memory meanwhile."""
+    return max(target.registers // 2 // MOST_VECTORS, FEWEST_ROWS)
 
 
 def needs_row_sums(site: Site) -> bool:
@@ -299,7 +323,4 @@ def integer_block_products(instruction: Instruction, target: VectorTarget) -> li
     rows = instruction.operand("dest").type.shape[0]
     if not has_known_weights(instruction) or (rows == 1 and target.activation_bias):
         return []
-    vectors = panel_vectors(instruction, target)
-    # Half of the registers are sums of a block; results are in memory while it is multiplied.
-    height = max(target.registers // 2 // MOST_VECTORS, FEWEST_ROWS)
-    return [IntegerBlockProduct(even_height(rows, height), vectors)]
+    return [IntegerBlockProduct(even_height(rows, most_rows(target)), panel_vectors(instruction, target))]

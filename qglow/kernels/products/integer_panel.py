@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 from qglow.kernels.arithmetic.fused import fused_multiply_add
 from qglow.kernels.arithmetic.requantize import clamp_float
 from qglow.kernels.emit.builder import F32, I8, I32, Index, Value, scalar, vec
@@ -27,12 +27,12 @@ Tiles of several rows loop over single words: LLVM would load the rows of all wo
 """
 
 
-def tile_of(operation: BlockGemm, target: VectorTarget) -> MicroTile:
+def tile_of(operation: AnyBlockGemm, target: VectorTarget) -> MicroTile:
     """The tile for codes of this width: those of fewer than 8 bits never saturate pairs of products."""
     return fastest_tile(target, False) if operation.bits < BYTE_CODES else select_tile(target, False)
 
 
-def splits_zeros(operation: BlockGemm, tile: MicroTile) -> bool:
+def splits_zeros(operation: AnyBlockGemm, tile: MicroTile) -> bool:
     """Whether codes less their zero point are no operands of the tile, which takes bytes."""
     return operation.bits == BYTE_CODES and isinstance(tile, DotTile)
 
@@ -45,12 +45,6 @@ class IntegerPanel(BlockSite):
     vectors: int
     number: Index
     used: int
-
-    @property
-    def operation(self) -> BlockGemm:
-        operation = self.site.instruction.operation
-        assert isinstance(operation, BlockGemm)
-        return operation
 
     @property
     def count(self) -> int:
@@ -91,13 +85,24 @@ class SummedPanel(IntegerPanel, ABC):
         """Emit loops over rows of src."""
         for start, stop, height in pieces(self.site["src"].shape[0], self.rows):
             with live_rows(self.site, start, stop, height) as row:
-                self._tile(row, height)
+                self.emit_tile(row, height)
 
-    def _tile(self, row: Index, height: int) -> None:
-        """Emit the results of `height` rows."""
+    def scales_of_rows(self, row: Index, height: int) -> list[Value]:
+        """Addresses of the scales of `height` rows."""
+        scales = self.e.offset(self.site["rows"].pointer, self.e.scaled(row, 4))
+        return [self.e.offset(scales, 4 * r) for r in range(height)]
+
+    def dest_rows(self, row: Index, height: int) -> list[Value]:
+        """Addresses of this panel's columns in the results of `height` rows."""
         e, columns = self.e, self.site["dest"].shape[1]
-        scales = e.offset(self.site["rows"].pointer, e.scaled(row, 4))
-        factors = [e.splat(e.load(e.offset(scales, 4 * r), F32), self.lanes) for r in range(height)]
+        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.vectors))
+        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        return [e.offset(dest, 4 * columns * r) for r in range(height)]
+
+    def emit_tile(self, row: Index, height: int) -> None:
+        """Emit the results of `height` rows."""
+        e = self.e
+        factors = [e.splat(e.load(place, F32), self.lanes) for place in self.scales_of_rows(row, height)]
         sums = [scalar(vec(F32, self.lanes), 0.0)] * (height * self.count)
         whole, rest = divmod(self.depth, self.operation.block)
         if whole:
@@ -107,13 +112,12 @@ class SummedPanel(IntegerPanel, ABC):
         if rest:
             sums = self._block(whole, row, sums, factors, rest)
         bias = self.row("bias", 0, 1) if "bias" in self.site.constants else None
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.vectors))
-        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        rows = self.dest_rows(row, height)
         for number, total in enumerate(sums):
             r, v = divmod(number, self.count)
             total = total if bias is None else e.b.fadd(total, bias[v])
             result = clamp_float(e, total, self.operation.lo, self.operation.hi)
-            place = e.offset(dest, 4 * (columns * r + self.lanes * v))
+            place = e.offset(rows[r], 4 * self.lanes * v)
             e.store_lanes(result, place, min(self.lanes, self.used - self.lanes * v))
 
     def _block(

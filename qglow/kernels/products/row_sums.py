@@ -5,7 +5,7 @@ They lie in working memory, int32 [rows, blocks], and serve all columns.
 
 from __future__ import annotations
 
-from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.emit.builder import I8, I32, Index, Value, constant_vector, scalar, vec
 from qglow.kernels.emit.kernel import Site
@@ -21,7 +21,7 @@ SUMMED = 32
 def row_sum_bytes(instruction: Instruction) -> int:
     """Bytes of the sums of all rows."""
     operation = instruction.operation
-    assert isinstance(operation, BlockGemm)
+    assert isinstance(operation, AnyBlockGemm)
     rows, depth = instruction.operand("src").type.shape
     return 4 * rows * block_count(depth, operation.block)
 

@@ -20,6 +20,7 @@ from qglow.kernels.pooling import pool as pool
 from qglow.kernels.products import blocks as blocks
 from qglow.kernels.products import experts as experts
 from qglow.kernels.products import integer_blocks as integer_blocks
+from qglow.kernels.products import integer_experts as integer_experts
 from qglow.kernels.products import linear as linear
 from qglow.kernels.products import matmul as matmul
 from qglow.kernels.products import matmul_int8 as matmul_int8

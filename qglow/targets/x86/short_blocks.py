@@ -18,6 +18,7 @@ import numpy as np
 
 from qglow.core.types import Array
 from qglow.instructions.ops.blocks import BlockGemm
+from qglow.instructions.ops.experts import AnyBlockGemm
 from qglow.instructions.program import Instruction
 from qglow.kernels.arithmetic.fused import fused_multiply_add
 from qglow.kernels.emit.builder import F32, I8, I16, I32, Index, Value, scalar, vec
@@ -255,7 +256,7 @@ class _ShortPanel(IntegerPanel, BlockWork):
         ]
 
 
-def chunk_steps(operation: BlockGemm) -> int:
+def chunk_steps(operation: AnyBlockGemm) -> int:
     """Most steps whose products add up to 16 bits: every one adds two products to a sum."""
     largest = _part_mask(operation)
     steps = ((1 << 15) - 1) // (PAIR * ACTIVATION_BIAS * largest)
@@ -263,17 +264,17 @@ def chunk_steps(operation: BlockGemm) -> int:
     return 1 << (steps.bit_length() - 1)
 
 
-def _part_mask(operation: BlockGemm) -> int:
+def _part_mask(operation: AnyBlockGemm) -> int:
     """The largest code that is multiplied at once."""
     return (1 << min(operation.bits, HALF_BITS)) - 1
 
 
-def _shifts(operation: BlockGemm) -> tuple[int, ...]:
+def _shifts(operation: AnyBlockGemm) -> tuple[int, ...]:
     """Lowest bits of the weights that a code is multiplied as."""
     return (0, HALF_BITS) if operation.bits == BYTE_CODES else (0,)
 
 
-def _starts(codes: Array, zeros: Array | None, operation: BlockGemm, shift: int) -> Array:
+def _starts(codes: Array, zeros: Array | None, operation: AnyBlockGemm, shift: int) -> Array:
     """int32 [chunks, N]: two int16 each, what the sums over pairs of a chunk begin with.
 
     codes: [K, N]. zeros: [blocks, N] or None. shift: the lowest bit of the weights.
@@ -288,7 +289,7 @@ def _starts(codes: Array, zeros: Array | None, operation: BlockGemm, shift: int)
     return np.ascontiguousarray(starts.transpose(0, 2, 1)).view(np.int32)[..., 0]
 
 
-def _pair_sums(codes: Array, operation: BlockGemm) -> Array:
+def _pair_sums(codes: Array, operation: AnyBlockGemm) -> Array:
     """int32 [chunks, 2, N]: the sums over each chunk of codes [K, N] that vpmaddubsw adds in one place."""
     (depth, columns), block = codes.shape, operation.block
     most = STEP * chunk_steps(operation)

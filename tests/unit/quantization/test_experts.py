@@ -11,12 +11,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import qglow
 from qglow.core.types import Array
+from qglow.graph.graph import Node
 from qglow.graph.traits import BlockForm
 from qglow.quantization.experts import BESIDE, ROUTES
 from qglow.recipe.choices import BlockFormat
 from qglow.recipe.loading import parse_recipe
 from qglow.recipe.schema import Recipe
-from tests.unit.importer.tiny import save, session
+from tests.unit.importer.test_experts import integers as in_blocks
+from tests.unit.importer.tiny import saturates, save, session
 
 ROWS, WIDTH, HIDDEN, EXPERTS, K = 12, 32, 48, 4, 2
 
@@ -62,6 +64,11 @@ def decibels(wanted: Array, found: Array) -> float:
     return float(10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2)))
 
 
+def measures_rows(node: Node) -> bool:
+    """Whether rows of a product are integers with scales that are measured."""
+    return node.operand("row_scales") is not None
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> qglow.Model:
     return qglow.load_model(save(mixture(), tmp_path_factory.mktemp("mixture")), native=True)
@@ -81,6 +88,7 @@ def test_weights_of_experts_get_blocks_and_the_router_stays_float(
     assert [node.operator.weight_blocks for node in products] == [
         BlockForm(bits, 16 if bits == 4 else 32)
     ] * 2
+    assert [measures_rows(node) for node in products] == [recipe.dynamic] * 2
     reasons = {node.name: node.reason for node in quantized.report.float_nodes}
     assert reasons["router"].endswith(ROUTES)
     if recipe == Recipe():
@@ -92,7 +100,7 @@ def test_weights_of_experts_get_blocks_and_the_router_stays_float(
     assert decibels(wanted, found) > (14 if bits == 4 else 30)
     quantized.save(tmp_path / "out")
     exported = onnx.load(tmp_path / "out" / "model.qdq.onnx")
-    if recipe == Recipe():
+    if recipe == Recipe() or (recipe.dynamic and saturates()):
         return  # onnxruntime rounds sums of integers elsewhere than it
     assert decibels(found, session(exported).run(None, sample)[0]) > 90
 
@@ -110,8 +118,28 @@ def test_a_rule_gives_experts_other_blocks(model: qglow.Model) -> None:
     assert kinds == [BlockForm(4, 16)] * 2
 
 
-def test_rows_of_experts_are_not_measured(model: qglow.Model) -> None:
-    """There are no integers of rows for them; a rule that asks for these leaves them float, and says so."""
-    recipe = parse_recipe("rules: [{match: {operator: ExpertGemm}, dtype: dynamic}]")
+@pytest.mark.parametrize(("weights", "bits"), [("", 8), (", weights: 'int4:16'", 4)])
+def test_a_rule_measures_rows_of_experts(model: qglow.Model, weights: str, bits: int, tmp_path: Path) -> None:
+    """Integers of rows are multiplied with weights in blocks, those of experts by default or of the rule."""
+    rule = f"{{match: {{operator: ExpertGemm}}, dtype: dynamic{weights}}}"
+    recipe = parse_recipe(f"rules: [{rule}, {{match: {{name: head}}, dtype: float}}]")
     quantized = model.quantize(model.profile([rows(0)]), recipe)
-    assert sum(node.operator.name == "ExpertGemm" for node in quantized.graph.nodes) == 2
+    products = [node for node in quantized.graph.nodes if node.operator.weight_blocks]
+    block = 32 if bits == 8 else 16
+    assert [node.operator.weight_blocks for node in products] == [BlockForm(bits, block)] * 2
+    assert all(measures_rows(node) for node in products)
+    quantized.save(tmp_path / "out")
+    found, exported = quantized.compile()(rows(9))["y"], onnx.load(tmp_path / "out" / "model.qdq.onnx")
+    assert decibels(found, session(exported).run(None, rows(9))[0]) > 90
+
+
+@pytest.mark.parametrize(("bits", "zeros"), [(4, False), (8, True)])
+def test_blocks_of_the_model_meet_measured_rows(bits: int, zeros: bool, tmp_path: Path) -> None:
+    """QMoE has its weights in blocks already; `dynamic` makes integers of the rows, and keeps the weights."""
+    given = in_blocks(np.random.default_rng(4), bits, 16, zeros, k=2)
+    model = qglow.load_model(save(given.proto(), tmp_path), native=True)
+    quantized = model.quantize(None, Recipe(dynamic=True))
+    products = [node for node in quantized.graph.nodes if node.operator.weight_blocks]
+    assert len(products) == 2 and all(measures_rows(node) for node in products)
+    wanted = model.compile()(given.inputs)["y"]
+    assert decibels(wanted, quantized.compile()(given.inputs)["y"]) > 30
