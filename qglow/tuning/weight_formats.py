@@ -20,6 +20,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.graph.rewriting import operand
 from qglow.numerics.block_rounding import quantize_blocks
 from qglow.numerics.blocks import block_count, dequantized, pack, packed_rows
+from qglow.numerics.experts import gemm_experts
 from qglow.quantization.blocks import has_matrices, unfit_for_blocks
 from qglow.recipe.choices import BlockFormat
 from qglow.toolchain import CompileOptions
@@ -63,9 +64,8 @@ class LayerFormats:
 
 
 def layers_for_blocks(graph: Graph) -> list[Node]:
-    """Products and look-ups of a float graph that can have weights in blocks, but for those of experts."""
-    nodes = (node for node in graph.nodes if not has_matrices(node))
-    return [node for node in nodes if unfit_for_blocks(node, stated=True) is None]
+    """Products and look-ups of a float graph that can have weights in blocks."""
+    return [node for node in graph.nodes if unfit_for_blocks(node, stated=True) is None]
 
 
 def format_noises(
@@ -84,7 +84,7 @@ def format_noises(
     own = {node: [_stored(node, form) for form in formats] for node in layers}
     errors = {node: [_error(node, form) for form in own[node]] for node in layers}
     injection = Injection(graph, [node.output for node in layers], options)
-    read = list(dict.fromkeys(_read(node) for node in layers))
+    read = list(dict.fromkeys(value for node in layers for value in _read(node)))
     moved = {node: np.zeros(len(formats)) for node in layers}
     power = 0.0
     for given, found in zip(runs, observe(graph, read, runs, options), strict=True):
@@ -92,7 +92,7 @@ def format_noises(
         power += run.power
         for node in layers:
             for number, error in enumerate(errors[node]):
-                added = _result_error(node, found[_read(node)], error)
+                added = _result_error(node, [found[value] for value in _read(node)], error)
                 moved[node][number] += run.distance(node.output.name, added)
         advance(1)
     if not 0.0 < power < math.inf:
@@ -195,19 +195,30 @@ def _error(node: Node, form: BlockFormat) -> Array:
     return np.asarray(found - weights, np.float32)
 
 
-def _read(node: Node) -> Value:
-    """The operand that the weights meet: rows of a product, indices of a table."""
-    return operand(node, 1 if node.operator.looks_up_rows else 0)
+def _read(node: Node) -> list[Value]:
+    """The operands that the weights meet: rows of a product, and their experts, or indices of a table."""
+    if node.operator.looks_up_rows:
+        return [operand(node, 1)]
+    return [operand(node), *([operand(node, 2)] if has_matrices(node) else [])]
 
 
-def _result_error(node: Node, found: Array, error: Array) -> Array:
+def _product(node: Node, found: Sequence[Array], weights: Array, bias: Array | None = None) -> Array:
+    """Return the product of what a layer reads with weights [K, N], plus a bias."""
+    if has_matrices(node):
+        count = weights.shape[1] // node.output.type.shape[-1]
+        return gemm_experts(found[0], weights, found[1], count, bias)
+    product = found[0] @ weights
+    return np.asarray(product if bias is None else product + bias, np.float32)
+
+
+def _result_error(node: Node, found: Sequence[Array], error: Array) -> Array:
     """Return what an error of the weights [K, N] adds to the results of a layer that reads `found`."""
     if node.operator.looks_up_rows:
-        return np.asarray(error.T[found], np.float32)
-    added = np.asarray(found @ error, np.float32)
+        return np.asarray(error.T[found[0]], np.float32)
+    added = _product(node, found, error)
     lo, hi = node.operator.bounds
     if math.isinf(lo) and math.isinf(hi):
         return added
     bias = node.operand("bias")
-    whole = found @ _weights(node) + (0.0 if bias is None else np.asarray(bias.data))
+    whole = _product(node, found, _weights(node), None if bias is None else bias.data)
     return np.asarray(np.clip(whole + added, lo, hi) - np.clip(whole, lo, hi), np.float32)

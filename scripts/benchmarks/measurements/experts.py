@@ -2,7 +2,8 @@
 
 Each row goes to 4 of 32 experts, whose layers are SwiGLU from N to N columns and a product by N x N. Both run
 the same file, in turns. onnxruntime keeps activations float beside codes of 4 bits at accuracy level 0, and
-rounds them to int8 at level 4 and beside codes of 8 bits; qglow keeps them float. Times are processor time of
+rounds them to int8 at level 4 and beside codes of 8 bits; qglow keeps them float, or rounds them with
+`dynamic`. Times are processor time of
 the calling thread, on which both compute.
 """
 
@@ -25,8 +26,14 @@ from scripts.benchmarks.tables import markdown_table
 EXPERTS, CHOSEN, BLOCK = 32, 4, 32
 LEVELS = {2: (0,), 4: (0, 4), 8: (0,)}
 """Accuracy levels of codes by their bits: where level 4 changes what onnxruntime computes."""
-OURS, OTHER = "qglow", "onnxruntime"
-TITLES = ("rows", "bits", "level", f"{OURS}, ms", f"{OTHER}, ms", f"{OTHER} : {OURS}")
+OURS, ROUNDED, OTHER = "qglow", "qglow dynamic", "onnxruntime"
+TITLES = (
+    "rows",
+    "bits",
+    "level",
+    *(f"{name}, ms" for name in (OURS, ROUNDED, OTHER)),
+    *(f"{OTHER} : {name}" for name in (OURS, ROUNDED)),
+)
 
 
 def mixture(rows: int, size: int, bits: int, level: int = 0) -> onnx.ModelProto:
@@ -62,12 +69,15 @@ def mixture(rows: int, size: int, bits: int, level: int = 0) -> onnx.ModelProto:
 
 
 def measure(rows: int, size: int, bits: int, level: int, alternations: int) -> dict[str, float]:
-    """Median milliseconds of both."""
+    """Median milliseconds of all."""
     random, file = np.random.default_rng(1), mixture(rows, size, bits, level).SerializeToString()
     shapes = {"x": (rows, size), "scores": (rows, EXPERTS)}
     inputs = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    program = qglow.load_model(file, native=True).compile(threads=1)
-    contenders = {OURS: of_executable(program, inputs), OTHER: of_onnxruntime(file, inputs)}
+    model = qglow.load_model(file, native=True)
+    rounded = model.quantize(None, qglow.Recipe(dynamic=True))
+    programs = {OURS: model.compile(threads=1), ROUNDED: rounded.compile(threads=1)}
+    contenders = {name: of_executable(program, inputs) for name, program in programs.items()}
+    contenders[OTHER] = of_onnxruntime(file, inputs)
     found = bench(contenders, alternations, clock=time.thread_time_ns)
     return {name: one.median_ms for name, one in found.latencies.items()}
 
@@ -78,8 +88,9 @@ def _measure_all(options: argparse.Namespace) -> Outcome:
     for bits, level in forms:
         for count in options.rows:
             found = measure(count, options.size, bits, level, options.alternations)
-            times, ratio = (f"{found[name]:.2f}" for name in (OURS, OTHER)), found[OTHER] / found[OURS]
-            rows.append((f"{count}", f"{bits}", f"{level}", *times, f"{ratio:.2f}"))
+            times = (f"{found[name]:.2f}" for name in (OURS, ROUNDED, OTHER))
+            ratios = (f"{found[OTHER] / found[name]:.2f}" for name in (OURS, ROUNDED))
+            rows.append((f"{count}", f"{bits}", f"{level}", *times, *ratios))
     return Outcome(markdown_table(TITLES, rows))
 
 

@@ -133,6 +133,18 @@ def test_a_rule_measures_rows_of_experts(model: qglow.Model, weights: str, bits:
     assert decibels(found, session(exported).run(None, rows(9))[0]) > 90
 
 
+@pytest.mark.parametrize("size", ["4.6 bits", "6 bits"])
+def test_sizes_count_experts(model: qglow.Model, size: str) -> None:
+    """Their formats are chosen with those of all layers, and the noise is about what was predicted."""
+    samples = [rows(seed) for seed in range(8)]
+    mix = qglow.mix_weights(model, samples, size, recipe=Recipe(keep_float=("router",)))
+    assert {layer.layer for layer in mix.layers} == {"mixture__product1", "mixture__product2", "head"}
+    assert mix.bits <= float(size.split()[0])
+    real, quantized = model.compile(), model.quantize(recipe=mix.recipe).compile()
+    wanted, found = (np.concatenate([program(s)["y"] for s in samples]) for program in (real, quantized))
+    assert decibels(wanted, found) == pytest.approx(mix.sqnr_db, abs=1.5)
+
+
 @pytest.mark.parametrize(("bits", "zeros"), [(4, False), (8, True)])
 def test_blocks_of_the_model_meet_measured_rows(bits: int, zeros: bool, tmp_path: Path) -> None:
     """QMoE has its weights in blocks already; `dynamic` makes integers of the rows, and keeps the weights."""
