@@ -77,8 +77,7 @@ PROBLEMS: list[Maker] = [
     *(product(*size) for size in SIZES),
     *(product(*size, bits=1 + number % (len(FORMS) - 1)) for number, size in enumerate(SIZES)),
     *(product(*SIZES[2], bits=number) for number in (1, 2, 3)),
-    *(product(*size, bits=1 + number % (len(FORMS) - 1), integers=True) for number, size in enumerate(SIZES)),
-    *(product(*SIZES[number], bits=5, integers=True) for number in (0, 1, 2, 3)),
-    product(*SIZES[2], bits=3, integers=True),
+    *(product(*SIZES[number], bits=form, integers=True) for number, form in enumerate((1, 2, 3, 4))),
+    *(product(*SIZES[number], bits=5, integers=True) for number in (0, 2)),
 ]
 """Products of floats, and with weights in blocks, of floats and of integers."""
