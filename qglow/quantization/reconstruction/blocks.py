@@ -1,13 +1,14 @@
 """Rounding of weights in blocks anew, by the inputs that their products have on calibration data.
 
-Scales and zero points stay. Weights are rounded one after the other as in `feedback`, those of inputs with
-the largest second moments first; blocks stay where they are.
+Weights of experts are rounded by the rows that each expert gets; those of one without rows stay. Scales and
+zero points stay. Weights are rounded one after the other as in `feedback`, those of inputs with the largest
+second moments first; blocks stay where they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,10 @@ from qglow.graph.traits import BlockForm
 from qglow.graph.verifier import verify_graph
 from qglow.numerics.block_codes import spread
 from qglow.numerics.blocks import apart, middle, pack, unpack
+from qglow.numerics.experts import chosen_experts
 from qglow.numerics.half import widen
+from qglow.quantization.blocks import has_matrices
+from qglow.quantization.experts import INDICES
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.feedback import BLOCK, inverse_factor
 from qglow.quantization.reconstruction.moments import shrunk
@@ -29,14 +33,21 @@ from qglow.quantization.reconstruction.rounding import LONGEST_WINDOW, MEMORY, P
 
 _FLOAT64 = 8
 
+Key = tuple[str, str, int | None]
+"""Names of rows and of their experts, if they have such, and the number of an expert."""
+
 
 @dataclass(frozen=True)
 class RoundedProduct:
-    """A product with weights in blocks, and the float weights [K, N] that they are rounded from."""
+    """A product with weights in blocks, and the float weights [K, N] that they are rounded from.
+
+    expert: where the node has matrices of several, the one of the weights.
+    """
 
     node: Node
     form: BlockForm
     weights: Array
+    expert: int | None = None
 
     @property
     def rows(self) -> Value:
@@ -44,6 +55,30 @@ class RoundedProduct:
         scales = self.node.operand("row_scales")
         producer = None if scales is None else scales.producer
         return operand(self.node) if producer is None else operand(producer)
+
+    @property
+    def experts(self) -> Value | None:
+        """The experts of rows, for a product that has several."""
+        return None if self.expert is None else self.node.operand(INDICES)
+
+    @property
+    def columns(self) -> slice:
+        """Columns of the weights in those of the node."""
+        width = self.weights.shape[1]
+        return slice(None) if self.expert is None else slice(self.expert * width, (self.expert + 1) * width)
+
+    @property
+    def key(self) -> Key:
+        """Names of the rows and of their experts, and the number of the expert: equal for equal moments."""
+        return self.rows.name, "" if self.experts is None else self.experts.name, self.expert
+
+    def own_rows(self, found: Mapping[Value, Array]) -> Array:
+        """Rows float64 [M, K] that meet the weights."""
+        rows = found[self.rows].reshape(-1, len(self.weights)).astype(np.float64)
+        if self.experts is None:
+            return rows
+        count = operand(self.node, 2).type.shape[1] // self.weights.shape[1]
+        return np.asarray(rows[chosen_experts(found[self.experts], count) == self.expert])
 
     @property
     def bytes(self) -> int:
@@ -72,12 +107,11 @@ def round_blocks(
     log.pass_name = PASS
     graph = quantized.graph.copy()
     products = list(rounded_products(graph, quantized.source, log, advance))
+    rounding = FeedbackRounding(graph)
     with interruption.during("rounding weights"):
         for turn in turns_of(products):
-            moments = moments_of(graph, turn, tensors)
-            for product in turn:
-                _round(graph, product, moments[product.rows.name], log)
-                advance(1)
+            rounding.round(turn, moments_of(graph, turn, tensors), advance)
+    rounding.tell(log)
     verify_graph(graph, "after rounding weights in blocks anew")
     report = replace(quantized.report, log=(*quantized.report.log, *log.entries))
     return replace(quantized, graph=graph, report=report)
@@ -120,12 +154,19 @@ def products_of(graph: Graph, source: Graph) -> Iterator[RoundedProduct]:
     floats = {node.name: node for node in source.nodes}
     for node in graph.nodes:
         twin, form = floats.get(node.name), node.operator.weight_blocks
-        if form is None or twin is None or twin.operator.accumulate is None:
+        if form is None or twin is None or not (twin.operator.accumulate or has_matrices(twin)):
             continue
         weights = operand(twin, 1).data
         shape = (operand(node).type.shape[-1], operand(node, 2).type.shape[1])
-        if weights is not None and weights.shape == shape:
+        if weights is None or weights.shape != shape:
+            continue
+        if not has_matrices(twin):
             yield RoundedProduct(node, form, weights)
+            continue
+        width = twin.output.type.shape[-1]
+        for number in range(shape[1] // width):
+            own = weights[:, number * width : (number + 1) * width]
+            yield RoundedProduct(node, form, own, number)
 
 
 def turns_of(products: Sequence[RoundedProduct]) -> Iterator[list[RoundedProduct]]:
@@ -140,38 +181,97 @@ def turns_of(products: Sequence[RoundedProduct]) -> Iterator[list[RoundedProduct
         yield turn
 
 
-def moments_of(graph: Graph, turn: Sequence[RoundedProduct], tensors: Tensors) -> dict[str, Array]:
-    """Second moments [K, K] of the inputs of products, by name of the input; as `shrunk` gives them."""
-    values = list(dict.fromkeys(product.rows for product in turn))
-    sums = {value.name: np.zeros((value.type.shape[-1],) * 2) for value in values}
+def moments_of(graph: Graph, turn: Sequence[RoundedProduct], tensors: Tensors) -> dict[Key, Array]:
+    """Second moments [K, K] of the inputs of products, by their keys; as `shrunk` gives them.
+
+    An expert that gets no rows has none.
+    """
+    products = {product.key: product for product in turn}
+    read = (value for product in turn for value in (product.rows, product.experts) if value is not None)
+    values = list(dict.fromkeys(read))
+    sums = {key: np.zeros((len(product.weights),) * 2) for key, product in products.items()}
     counts = dict.fromkeys(sums, 0)
     for found in tensors(graph, values):
-        for value in values:
-            rows = found[value].reshape(-1, value.type.shape[-1]).astype(np.float64)
-            sums[value.name] += rows.T @ rows
-            counts[value.name] += len(rows)
-    return {name: shrunk(moments, counts[name]) for name, moments in sums.items()}
+        for key, product in products.items():
+            rows = product.own_rows(found)
+            sums[key] += rows.T @ rows
+            counts[key] += len(rows)
+    return {key: shrunk(moments, counts[key]) for key, moments in sums.items() if counts[key] or not key[1]}
 
 
-def _round(graph: Graph, product: RoundedProduct, moments: Array, log: PassLog) -> None:
+@dataclass
+class _Result:
+    """Numbers of weights of a node and of those that changed, and squared errors before and after."""
+
+    changed: int = 0
+    weights: int = 0
+    before: float = 0.0
+    after: float = 0.0
+
+    def add(self, other: _Result) -> None:
+        """Add the result of another part of the weights."""
+        self.changed += other.changed
+        self.weights += other.weights
+        self.before += other.before
+        self.after += other.after
+
+    def __str__(self) -> str:
+        both = min(self.before, self.after)
+        gain = 10 * math.log10(self.before / self.after) if both > 0.0 else 0.0
+        return (
+            f"{self.changed} of {self.weights} weights not to the nearest integer: the squared error that "
+            f"rounding adds falls by {gain:.1f} dB"
+        )
+
+
+class FeedbackRounding:
+    """Rounding with feedback of products of a graph, in turns that may have some of the experts of a node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._results: dict[Node, _Result] = {}
+
+    def round(
+        self,
+        products: Sequence[RoundedProduct],
+        moments: Mapping[Key, Array],
+        advance: Callable[[int], None],
+    ) -> None:
+        """Round products with these moments of their inputs; those without any stay as they are.
+
+        An interruption keeps what is done.
+        """
+        changed: dict[Node, Array] = {}
+        try:
+            for product in products:
+                if product.key in moments:
+                    done = self._results.setdefault(product.node, _Result())
+                    done.add(_round(product, moments[product.key], changed))
+                advance(1)
+        finally:
+            for node, packed in changed.items():
+                made = new_constant(self._graph, operand(node, 1).name, packed)
+                node.inputs = (node.inputs[0], made, *node.inputs[2:])
+
+    def tell(self, log: PassLog) -> None:
+        """Tell a log what was changed in each node."""
+        for node, done in self._results.items():
+            log.applied(node.name, str(done), exact=False)
+
+
+def _round(product: RoundedProduct, moments: Array, changed: dict[Node, Array]) -> _Result:
+    """Round the weights of a product into the packed codes of its node, copies of which are in `changed`."""
     node, form, weights = product.node, product.form, product.weights.astype(np.float64)
-    before = unpack(np.asarray(operand(node, 1).data), form.bits, len(weights))
-    given = node.inputs[3] if len(node.inputs) > 3 else None
+    packed = changed.setdefault(node, np.array(operand(node, 1).data))
+    columns, given = product.columns, node.operand("zero_points")
+    before = unpack(packed[:, columns], form.bits, len(weights))
     scales = widen(np.asarray(operand(node, 2).data))
-    zeros = None if given is None else apart(np.asarray(given.data), form.bits, len(scales))
-    blocks = RoundedBlocks.of(before, scales, zeros, form)
+    zeros = None if given is None else apart(np.asarray(given.data), form.bits, len(scales))[:, columns]
+    blocks = RoundedBlocks.of(before, scales[:, columns], zeros, form)
     rounded = rounded_with_feedback(blocks, weights, form.bits, moments)
     errors = [float(squared_errors(each, weights, moments).sum()) for each in (blocks, rounded)]
-    packed = new_constant(graph, operand(node, 1).name, pack(rounded.codes, form.bits))
-    node.inputs = (node.inputs[0], packed, *node.inputs[2:])
-    gain = 10 * math.log10(errors[0] / errors[1]) if min(errors) > 0.0 else 0.0
-    changed = int(np.count_nonzero(rounded.codes != before))
-    log.applied(
-        node.name,
-        f"{changed} of {before.size} weights not to the nearest integer: the squared error that rounding "
-        f"adds falls by {gain:.1f} dB",
-        exact=False,
-    )
+    packed[:, columns] = pack(rounded.codes, form.bits)
+    return _Result(int(np.count_nonzero(rounded.codes != before)), before.size, *errors)
 
 
 @dataclass(frozen=True)

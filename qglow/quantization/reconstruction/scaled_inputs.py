@@ -26,6 +26,7 @@ from qglow.numerics.blocks import pack
 from qglow.numerics.half import widen
 from qglow.quantization.pipeline import QuantizedGraph
 from qglow.quantization.reconstruction.blocks import (
+    FeedbackRounding,
     RoundedBlocks,
     RoundedProduct,
     moments_of,
@@ -63,19 +64,23 @@ def scale_inputs(
     """Scale inputs of products with weights in blocks, and round the weights anew; returns a new graph.
 
     feedback: whether weights are rounded one after the other, each making up for the errors before it; else
-    to the nearest. advance: is called with the number of products done. After an interruption no further
-    input is begun. Inputs that no factor improves stay as they are.
+    to the nearest. Inputs of experts are not scaled. advance: is called with the number of products done.
+    After an interruption no further input is begun. Inputs that no factor improves stay as they are.
     """
     log, interruption = log or PassLog(), interruption or Interruption()
     log.pass_name = PASS
     graph = quantized.graph.copy()
     products = list(rounded_products(graph, quantized.source, log, advance))
+    rounding = FeedbackRounding(graph)
     with interruption.during("scaling inputs of products"):
         for turn in turns_of(products):
             moments = moments_of(graph, turn, tensors)
-            for rows, readers in _by_input(turn):
-                _scale(graph, rows, readers, moments[rows.name], feedback, log)
+            several = [product for product in turn if product.expert is not None]
+            rounding.round(several, moments if feedback else {}, advance)
+            for rows, readers in _by_input([product for product in turn if product.expert is None]):
+                _scale(graph, rows, readers, moments[readers[0].key], feedback, log)
                 advance(len(readers))
+    rounding.tell(log)
     verify_graph(graph, "after scaling the inputs of products")
     report = replace(quantized.report, log=(*quantized.report.log, *log.entries))
     return replace(quantized, graph=graph, report=report)

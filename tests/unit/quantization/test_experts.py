@@ -133,6 +133,46 @@ def test_a_rule_measures_rows_of_experts(model: qglow.Model, weights: str, bits:
     assert decibels(found, session(exported).run(None, rows(9))[0]) > 90
 
 
+def correlated(seed: int) -> dict[str, Array]:
+    """Rows whose elements depend on each other, as those of layers do."""
+    random = np.random.default_rng(seed)
+    mixed = np.random.default_rng(1).normal(size=(WIDTH // 4, WIDTH))
+    return {"x": (random.normal(size=(ROWS, WIDTH // 4)) @ mixed).astype(np.float32)}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rounding", ["gptq", "awq-gptq"])
+def test_weights_of_experts_are_rounded_by_their_own_rows(
+    model: qglow.Model, rounding: str, dynamic: bool
+) -> None:
+    recipe = Recipe(weights=BlockFormat(4, 32), keep_float=("head", "router"), dynamic=dynamic)
+    samples = [correlated(seed) for seed in range(40)]
+    nearest = model.quantize(None, recipe)
+    fed_back = model.quantize(None, recipe, rounding=rounding, calibration_data=samples)
+    judged = [correlated(seed) for seed in range(100, 120)]
+    wanted, *found = (
+        np.concatenate([program(s)["y"] for s in judged])
+        for program in (model.compile(), nearest.compile(), fed_back.compile())
+    )
+    assert decibels(wanted, found[1]) > decibels(wanted, found[0]) + 1.0
+    told = {entry.where for entry in fed_back.report.log if "squared error" in entry.what}
+    assert {"mixture__product1", "mixture__product2"} <= told
+
+
+def test_an_expert_without_rows_keeps_the_nearest_codes(model: qglow.Model) -> None:
+    recipe = Recipe(weights=BlockFormat(4, 32), keep_float=("head", "router"))
+    one = [{"x": correlated(3)["x"][[0] * ROWS]}]
+    nearest = model.quantize(None, recipe)
+    fed_back = model.quantize(None, recipe, rounding="gptq", calibration_data=one)
+    before, after = (
+        next(node.operand("w") for node in each.graph.nodes if node.name == "mixture__product1")
+        for each in (nearest, fed_back)
+    )
+    assert before is not None and after is not None and before.data is not None and after.data is not None
+    same = (before.data == after.data).reshape(len(before.data), EXPERTS, -1).all(axis=(0, 2))
+    assert same.sum() == EXPERTS - K
+
+
 @pytest.mark.parametrize("size", ["4.6 bits", "6 bits"])
 def test_sizes_count_experts(model: qglow.Model, size: str) -> None:
     """Their formats are chosen with those of all layers, and the noise is about what was predicted."""
