@@ -18,6 +18,7 @@ from qglow.core.types import Array, TensorType
 from qglow.graph.traits import Traits
 from qglow.numerics.half import widen
 from qglow.numerics.quantize import dequantize_by, quantize_by
+from qglow.numerics.scalar.cells import RecurrentCell
 
 
 class OperatorTypeError(Exception):
@@ -240,6 +241,11 @@ class Operator(Traits, ABC):
     def recurs(self) -> Recur | None:
         """Names of its operands if it multiplies its own states with weights; else None."""
         return self.policy if isinstance(self.policy, Recur) else None
+
+    @property
+    def recurrent_cell(self) -> RecurrentCell | None:
+        """Settings of its cells if it multiplies its own states with weights; else None."""
+        return None
 
     @property
     def sums_products(self) -> bool:

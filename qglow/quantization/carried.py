@@ -10,23 +10,49 @@ from qglow.quantization.placement import FloatReasons, handles_reals
 
 _ADDED_UP = "it computes what a loop carries from round to round, where errors of int8 would add up"
 _MOVED = "it moves what a recurrent layer carries from call to call, where errors of int8 would add up"
+_FLOAT_STATE = "it moves states of a recurrent layer that computes them in float"
+_PASSED_ON = "it moves inputs of the model to its outputs, which int8 would round"
 
 
 def keep_carried_float(graph: Graph, reasons: FloatReasons) -> None:
     """Add to `reasons` the data movement between what nodes carry and the graph's inputs and outputs.
 
     A program that is called again with the states that it gave would round them in every call, which no
-    comparison of single calls shows.
+    comparison of single calls shows. So are the hidden states of a layer that is float.
     """
     inputs, outputs = set(graph.inputs), set(graph.outputs)
     for node in graph.nodes:
         policy = node.operator.recurs
         begun = None if policy is None else node.operand(policy.carried)
-        if begun is None:
+        if policy is None or begun is None:
             continue
         moved = [*_from_inputs(begun, inputs), *_to_outputs(node.outputs[1], outputs)]
         for each in filter(handles_reals, moved):
             reasons.setdefault(each, _MOVED)
+        hidden = node.operand(policy.state)
+        if node in reasons and hidden is not None:
+            taken = filter(_moves, node.output.users())
+            for each in (*_from_inputs(hidden, inputs), *taken, *_to_outputs(node.output, outputs)):
+                reasons.setdefault(each, _FLOAT_STATE)
+
+
+def keep_passed_on_float(graph: Graph, reasons: FloatReasons) -> None:
+    """Add to `reasons` what moves inputs alone to outputs, such as the last frames that a stream keeps."""
+    given = set(graph.inputs)
+    for each in graph.nodes:
+        if _moves(each) and all(value in given or value.is_constant for value in _operands(each)):
+            given.update(each.outputs)
+    left = [value for value in graph.outputs if value in given]
+    while left:
+        node = left.pop().producer
+        if node is None or node in reasons or not handles_reals(node):
+            continue
+        reasons[node] = _PASSED_ON
+        left += [value for value in _operands(node) if value in given]
+
+
+def _operands(node: Node) -> list[Value]:
+    return [value for value in node.inputs if value is not None]
 
 
 def keep_rounds_float(results: Iterable[Value], choices: Choices, reasons: FloatReasons) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from qglow.numerics.requantize import INT32_MAX, accumulator_margin
 from qglow.numerics.rows import LARGEST
 from qglow.numerics.weights import SMALLEST_WEIGHT_SCALE, WEIGHT_MAX, largest_weights, quantize_weights
 from qglow.quantization.blocks import BlockMaker, block_operands, has_matrices, unfit_for_blocks
+from qglow.quantization.single_steps import take_apart, unfit_step
 from qglow.quantization.weights import unfit_weights
 from qglow.recipe.choices import BlockFormat
 
@@ -60,6 +62,8 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     """
     if node.operator.weight_blocks is not None:
         return _unfit_blocks(node)
+    if node.operator.recurs is not None and chosen is None:
+        return unfit_step(node) or _beyond_int32(node, node.operator.recurs.w)
     if chosen is not None:
         return unfit_for_blocks(node, chosen)
     if has_matrices(node):
@@ -67,10 +71,22 @@ def unfit_for_rows(node: Node, chosen: BlockFormat | None = None) -> str | None:
     reason = unfit_weights(node, "dynamic scales")
     if reason is not None:
         return reason
-    depth = operand(node, 1).type.shape[0]
+    return _beyond_int32(node, "w")
+
+
+def _beyond_int32(node: Node, name: str) -> str | None:
+    """Reason why sums over all rows of the weights of this name are no int32; None if they are."""
+    weights = node.operand(name)
+    depth = 0 if weights is None else weights.type.shape[0]
     if depth * LARGEST * LARGEST > INT32_MAX:
         return f"sums over {depth} products could be beyond int32"
     return None
+
+
+def rows_of(node: Node) -> Value:
+    """The value whose rows a product multiplies: of a recurrent layer, the states before its first step."""
+    policy = node.operator.recurs
+    return operand(node, 0 if policy is None else node.operator.place_of(policy.state))
 
 
 def multiplies_scaled_rows(node: Node) -> bool:
@@ -170,8 +186,13 @@ def scale_rows(
         name = node.name
         if format_ is not None or node.operator.weight_blocks is not None:
             work.rewrite_blocks(node, format_)
-        else:
+        elif node.operator.recurs is None:
             work.rewrite(node)
+        elif (fault := unfit_step(node)) is None:
+            work.rewrite(work.taken_apart(node))
+        else:  # a rule may have made readers of its states int8
+            log.refused(name, fault)
+            continue
         weights = f", its weights are {work.made.formats[name]}" if name in work.made.formats else ""
         log.applied(name, f"its rows are scaled while the model runs{weights}", exact=False)
     return work.made
@@ -204,6 +225,10 @@ class _Rewriting:
             change(node, Mul(lo=lo, hi=hi), [sums, factors])
         else:
             change(node, Add(lo=lo, hi=hi), [self._part(node, SCALED, Mul(), sums, factors), bias])
+
+    def taken_apart(self, node: Node) -> Node:
+        """Return the product of a recurrent layer of one step; its cell is float."""
+        return take_apart(self._graph, node, partial(self._part, node))
 
     def _corrected(self, name: str, bias: Value | None, error: Array) -> Value | None:
         """Return a bias with what rounding weights [K, N] by `error` takes from the mean of each column."""

@@ -18,10 +18,10 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
-from qglow.quantization.carried import keep_carried_float, keep_rounds_float
+from qglow.quantization.carried import keep_carried_float, keep_passed_on_float, keep_rounds_float
 from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.corrections import Correction
-from qglow.quantization.dynamic import scale_rows
+from qglow.quantization.dynamic import rows_of, scale_rows
 from qglow.quantization.equalize import Equalization, equalize
 from qglow.quantization.fixed_point import round_in_fixed_point
 from qglow.quantization.folding.cancel_conversions import CancelConversions
@@ -258,6 +258,8 @@ class _Quantizer:
             keep_own_level_float(graph, reasons)
         keep_logarithms_float(graph, self._profiled, reasons)
         keep_carried_float(graph, reasons)
+        if recipe.io == "float" and not recipe.assert_all_quantized:
+            keep_passed_on_float(graph, reasons)
         keep_rounds_float([graph.outputs[place] for place in self._carried], choices, reasons)
         overruled.take_from(reasons)
         plan_islands(graph, reasons)
@@ -307,7 +309,7 @@ class _Quantizer:
         interface = interface_parameters(graph, assignment, ranges, states) if recipe.io == "int8" else {}
         sums = [node for node in int8 if node.operator.accumulate is not None]
         dynamic = dynamic_products(graph, recipe, choices)
-        inputs = {node.name: operand(node).name for node in (*sums, *dynamic)}
+        inputs = {node.name: rows_of(node).name for node in (*sums, *dynamic)}
         sources = {node.name: self._weights(node, choices) for node in sums}
         tensors = tensor_ranges(assignment, self._statistics, ranges)
         halves = round_chosen(graph, recipe, choices, log)
@@ -413,7 +415,7 @@ class _Quantizer:
             return None
         # Scaled channels have no histogram, but as many elements as before.
         counted = self._profiled.get(value_name, profile).total
-        return channel_means(profile.channels, counted, self._samples, self._graph, operand(node))
+        return channel_means(profile.channels, counted, self._samples, self._graph, rows_of(node))
 
     def _corrected(
         self, means: Mapping[Node, Array | None], sources: Mapping[str, FloatWeights], choices: Choices

@@ -45,6 +45,11 @@ class Recurrence(RecurrentCell, Operator):
     policy: ClassVar[Policy] = Recur()
     plain_operands: ClassVar[tuple[str, ...]] = ("given", "w", "carried", "bias", "peepholes", "lengths")
 
+    @property
+    def recurrent_cell(self) -> RecurrentCell:
+        """Its own settings."""
+        return self
+
     def infer(self, inputs: Types) -> tuple[TensorType, ...]:
         """[T + 1, N, H] and [N, H]."""
         fault = self.fault()
