@@ -7,11 +7,10 @@ import re
 from collections.abc import Container, Iterable, Mapping
 
 from qglow.graph.graph import Graph, Node, Value
-from qglow.graph.rewriting import operand
 from qglow.graph.work import node_multiply_adds
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.choices import Choice, Choices
-from qglow.quantization.dynamic import unfit_for_rows
+from qglow.quantization.dynamic import rows_of, unfit_for_rows
 from qglow.recipe.choices import FIXED
 from qglow.recipe.rules import DYNAMIC, Match, Rule
 from qglow.recipe.schema import Recipe
@@ -33,6 +32,12 @@ def undecided_products(graph: Graph, choices: Choices) -> list[Node]:
     return [node for node in products if _is_undecided(choices.of_node(node))]
 
 
+def undecided_steps(graph: Graph, choices: Choices) -> list[Node]:
+    """Return the recurrent layers of one step about which no rule says anything, if they have a product."""
+    layers = (node for node in graph.nodes if node.operator.recurs is not None)
+    return [node for node in layers if fits_rows(node) and _is_undecided(choices.of_node(node))]
+
+
 def fits_rows(node: Node) -> bool:
     """Whether a product can measure its rows."""
     return unfit_for_rows(node) is None
@@ -48,8 +53,10 @@ def is_even(value: Value, statistics: Mapping[str, ValueProfile]) -> bool:
 
 
 def is_mostly(products: Iterable[Node], graph: Graph) -> bool:
-    """Whether these products have at least half of a graph's multiplications with weights."""
-    return 2.0 * math.fsum(map(node_multiply_adds, products)) >= multiply_adds(graph)
+    """Whether these products and recurrent layers have at least half of the multiplications with weights."""
+    layers = (node for node in graph.nodes if node.operator.recurs is not None)
+    counted = dict.fromkeys((*products, *layers))
+    return 2.0 * math.fsum(map(node_multiply_adds, counted)) >= multiply_adds(graph)
 
 
 def rules_for_rows(products: Iterable[Node], graph: Graph, choices: Choices) -> list[Rule]:
@@ -67,7 +74,7 @@ def names_pattern(named: Iterable[Node | Value]) -> str:
 
 def read_rows(products: Iterable[Node]) -> tuple[str, ...]:
     """Return the names of the values whose rows these products measure."""
-    return tuple(dict.fromkeys(operand(node).name for node in products))
+    return tuple(dict.fromkeys(rows_of(node).name for node in products))
 
 
 def count_rows(count: int) -> str:

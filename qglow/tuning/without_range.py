@@ -1,11 +1,14 @@
-"""Inputs of products in models with attention that no range suits, and what they get in its place.
+"""Inputs of products that no range suits, in attention and in streams, and what they get in its place.
 
-A row of such an input is a token, and tokens differ more from each other than their elements do: a product
-whose rows are measured while the model runs loses less than one with a range from any number of samples, and
-clips nothing of later ones. With few rows that takes hardly any time.
+A row of such an input in attention is a token, and tokens differ more from each other than their elements do:
+a product whose rows are measured while the model runs loses less than one with a range from any number of
+samples, and clips nothing of later ones. With few rows that takes hardly any time.
 
-Where rows are too uneven for that and few elements were seen, the range reaches farther: the largest of a few
-hundred elements is well below that of the next few thousand.
+A recurrent layer of one step reads a state that the caller carries. Samples hold the states of few streams,
+and one that is clipped is wrong in all later calls too: such layers measure their states, in every model.
+
+Where rows in attention are too uneven for that and few elements were seen, the range reaches farther: the
+largest of a few hundred elements is well below that of the next few thousand.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from qglow.tuning.row_rules import (
     read_rows,
     rules_for_rows,
     undecided_products,
+    undecided_steps,
 )
 
 FEWEST = 1024
@@ -50,16 +54,18 @@ def without_range(
     if not allows_rows(recipe):
         return recipe, ()
     choices = Choices.of(graph, recipe)
-    if not any(choice.in_attention for choice in choices.nodes.values()):
+    attention = any(choice.in_attention for choice in choices.nodes.values())
+    steps = undecided_steps(graph, choices) if recipe.scheme != "cnn" and recipe.io == "float" else []
+    if not attention and not steps:
         return recipe, ()
-    products = undecided_products(graph, choices)
+    products = undecided_products(graph, choices) if attention else []
     own_units = in_own_units(graph)
     fitting = (
         node
         for node in products
         if fits_rows(node) and (operand(node) in own_units or is_even(operand(node), statistics))
     )
-    even = dict.fromkeys(fitting)
+    even = dict.fromkeys((*fitting, *steps))
     rules, repairs = rules_for_rows(even, graph, choices), list[Repair]()
     if even:
         repairs.append(Repair(count_rows(len(even)), None, None, read_rows(even)))

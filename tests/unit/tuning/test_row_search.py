@@ -14,6 +14,7 @@ from qglow.graph.ops.conv import Conv
 from qglow.graph.ops.elementwise import Add, Mul
 from qglow.graph.ops.functions import Sigmoid, Tanh
 from qglow.graph.ops.linear import Gemm
+from qglow.graph.ops.movement import Slice
 from qglow.graph.ops.pool import GlobalAveragePool
 from qglow.graph.ops.shape import Reshape
 from qglow.graph.rewriting import operand
@@ -24,7 +25,9 @@ from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.repair import AMPLE_DB, ROWS_DB, repaired
 from qglow.tuning.row_search import with_rows
 from qglow.tuning.stage import Stage
+from qglow.tuning.without_range import without_range
 from tests.unit.quantization.attention_networks import bert
+from tests.unit.quantization.test_single_steps import GRU
 from tests.unit.tuning.repair_networks import level, made
 from tests.unit.tuning.test_without_range import DECIDED, texts
 
@@ -185,6 +188,45 @@ def test_a_head_that_is_not_at_fault_is_not_tried() -> None:
 
     assert stage.sqnr_db < 45.0
     assert with_rows(stage, Recipe(), quantizer, counted) is None and not tried
+
+
+def detector() -> Graph:
+    """A small convolution before a recurrent layer of one step, which has most of the multiplications."""
+    b, random = GraphBuilder("detector"), np.random.default_rng(9)
+
+    def weights(name: str, *shape: int) -> Value:
+        return b.constant(name, (random.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32))
+
+    x, state = b.input("x", float_type(1, 2, 1, HALF)), b.input("h", float_type(1, WIDTH))
+    none = b.constant("none", np.zeros(2, np.float32))
+    frames = b.node(Conv(), x, weights("k", 2, 2, 1, 1), none, name="frames")
+    flat = b.node(Reshape((1, WIDTH)), frames, name="flat")
+    start = b.constant("start", np.zeros(3 * WIDTH, np.float32))
+    sums = b.node(Gemm(), flat, weights("w", WIDTH, 3 * WIDTH), start, name="sums")
+    given = b.node(Reshape((1, 1, 3 * WIDTH)), sums)
+    states = b.node(GRU, given, weights("r", WIDTH, 3 * WIDTH), state, state, name="states")
+    new = b.node(Slice((1, 0, 0), (2, 1, WIDTH), (1, 1, 1)), states, name="new")
+    return b.finish(new)
+
+
+def test_few_convolutions_before_a_recurrent_layer_are_float_with_its_rows() -> None:
+    def drawn(count: int, seed: int) -> list[Sample]:
+        """Loud and quiet frames in turn."""
+        random, samples = np.random.default_rng(seed), []
+        for number in range(count):
+            x, h = (random.normal(size=shape).astype(np.float32) for shape in ((2, 1, HALF), (WIDTH,)))
+            loud = np.float32(1.0 if number % 2 else 40.0)
+            samples.append(Sample(f"{number}", {"x": x * loud, "h": np.tanh(h)}))
+        return samples
+
+    kept, fresh = drawn(16, 5), drawn(40, 77)
+    quantizer = made(detector(), kept)
+    recipe, _ = without_range(Recipe(), quantizer.graph, quantizer.statistics)
+    found = repaired(recipe, quantizer, kept)
+    assert f"{ONE}, and light nodes are float, as is a product without rows" in [
+        r.what for r in found.repairs
+    ]
+    assert level(quantizer, found.recipe, fresh) > level(quantizer, recipe, fresh) + 5.0
 
 
 def test_attention_decides_without_a_search() -> None:

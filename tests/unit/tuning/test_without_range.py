@@ -24,6 +24,7 @@ from qglow.tuning.row_rules import is_even
 from qglow.tuning.stage import Stage
 from qglow.tuning.without_range import FEWEST, without_range
 from tests.unit.quantization.attention_networks import TOKENS, WIDTH, Network, bert, gated_convolutions
+from tests.unit.quantization.test_single_steps import BATCH, INPUTS, LSTM, layer_of, stream
 from tests.unit.tuning.repair_networks import level, made
 
 DECIDED = (
@@ -159,3 +160,39 @@ def test_other_products_get_the_calibration_that_suits_the_outputs() -> None:
     rule = Rule(Match(name=named(graph, "a.up")), dtype=DYNAMIC)
     stage = Stage.first(Recipe(rules=(rule,)), quantizer, kept)
     assert stage.level == pytest.approx(level(quantizer, stage.recipe, kept), abs=1.0)
+
+
+def test_a_state_that_calls_carry_is_measured_in_every_model() -> None:
+    graph = stream(LSTM)
+    recipe, (repair,) = without_range(Recipe(), graph, {})
+    assert repair.what == "one product measures its rows while the model runs" and repair.values == ("h",)
+    rule = recipe.rules[0]
+    assert (rule.match.name, rule.dtype) == (re.escape(layer_of(graph).name), DYNAMIC)
+
+
+@pytest.mark.parametrize("recipe", [*DECIDED, Recipe(io="int8")])
+def test_a_state_is_not_measured_where_a_recipe_has_ranges(recipe: Recipe) -> None:
+    assert without_range(recipe, stream(LSTM), {}) == (recipe, ())
+
+
+def test_states_of_many_steps_keep_their_range() -> None:
+    assert without_range(Recipe(), stream(LSTM, steps=2), {}) == (Recipe(), ())
+
+
+def test_a_state_beyond_all_samples_is_not_clipped() -> None:
+    """Streams of calibration were short; later ones carry a state that is ten times as large."""
+    graph = stream(LSTM)
+
+    def calls(count: int, seed: int, loud: float) -> list[Sample]:
+        random = np.random.default_rng(seed)
+        shapes = {v.name: v.type.shape for v in graph.inputs}
+        drawn = [
+            {n: random.normal(size=s).astype(np.float32) for n, s in shapes.items()} for _ in range(count)
+        ]
+        given = [each | {"h": np.clip(loud * each["h"], -1, 1)} for each in drawn]
+        return [Sample(f"call {i}", each, whole=(BATCH, INPUTS)) for i, each in enumerate(given)]
+
+    kept, later = calls(8, 5, 0.1), calls(8, 6, 1.0)
+    quantizer = made(graph, kept)
+    recipe, _ = without_range(Recipe(), graph, quantizer.statistics)
+    assert level(quantizer, recipe, later) > level(quantizer, Recipe(), later) + 3.0
