@@ -15,6 +15,7 @@ from qglow.graph.ops.elementwise import Mul
 from qglow.graph.ops.functions import Sigmoid
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.shape import Concat
+from qglow.profiling.samples import Sample
 from qglow.quantization.pipeline import QuantizedGraph, proposed_parameters
 from qglow.recipe.choices import Calibration
 from qglow.recipe.loading import parse_recipe
@@ -27,7 +28,7 @@ from qglow.tuning.output_noise import OutputNoise
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.rehearsal import Parameters, Rehearsal
 from qglow.tuning.rehearsed_noise import RehearsedNoise, output_steps
-from qglow.tuning.repair import FIRST, METHODS, Repaired, affordable, repaired
+from qglow.tuning.repair import FIRST, METHODS, ROWS_DB, Repaired, affordable, repaired
 from qglow.tuning.self_check import float_runs, measure_outputs
 from qglow.tuning.stage import Stage
 from tests.unit.profiling.networks import profile_of, residual_network
@@ -361,3 +362,18 @@ def test_what_some_readers_read_at_another_scale_is_rehearsed_apart() -> None:
         assert measured["scores"] < 1e-3  # its own steps are fine
         assert stage.noise.plain.shares == pytest.approx(measured, rel=0.2)
         assert proposal.level == pytest.approx(stage.measured.level, abs=1.0)
+
+
+def test_a_model_that_is_fine_with_all_that_was_seen_gets_no_smaller_ranges() -> None:
+    """Leaving the rarest elements out wins a little on the samples that judge, and nothing on others."""
+    b = GraphBuilder("even")
+    none = b.constant("none", np.zeros(400, np.float32))
+    eye = b.constant("eye", np.eye(400, dtype=np.float32))
+    graph = b.finish(b.node(Gemm(), b.input("x", float_type(1, 400)), eye, none, name="y"))
+    drawn = np.random.default_rng(3).uniform(-1, 1, (16, 400)).astype(np.float32)
+    drawn[::8, 0] = 1.1
+    kept = [Sample(f"{i}", {"x": each}) for i, each in enumerate(drawn)]
+    quantizer = made(graph, kept)
+    levels = {m: level(quantizer, Recipe(calibration=Calibration.parse(m)), kept) for m in METHODS}
+    assert max(levels, key=lambda m: levels[m]) == "percentile:99.99" and min(levels.values()) > ROWS_DB
+    assert str(repaired(Recipe(), quantizer, kept).recipe.calibration) == "minmax"
