@@ -15,6 +15,7 @@ from qglow.api.options import TuneOptions
 from qglow.core.interruption import Interrupted
 from qglow.core.keywords import taking
 from qglow.core.progress import Phases
+from qglow.graph.missing import missing_inputs
 from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
 from qglow.report.runner import real_types
@@ -85,7 +86,13 @@ def tune(
     )
     judging = CalibrationSamples(data, options["select"], options["samples"], loaded.dimensions)
     # Labels are of whole samples: none is cut.
-    opened, _ = judging.opened(real_types(loaded.inputs), given, data_labels(measured, labels), cuts=False)
+    opened, _ = judging.opened(
+        real_types(loaded.inputs),
+        given,
+        data_labels(measured, labels),
+        cuts=False,
+        missing=missing_inputs(loaded.graph),
+    )
     state = options["state"]
     with jobs_at(options["scheduler"], options["isa"]) as jobs:
         return make(jobs).run(

@@ -7,6 +7,7 @@ from functools import partial
 
 from qglow.artefacts.replay import graph_at, open_dimensions, replay_model
 from qglow.core.errors import UnsupportedError
+from qglow.graph.missing import missing_inputs
 from qglow.report.each_shape import OpenShapes
 from qglow.report.parts import QuantizedParts
 from qglow.report.runner import real_types
@@ -32,7 +33,7 @@ def open_shapes(parts: QuantizedParts) -> OpenShapes | None:
         return bounded_executable(replay_model(parts, inputs), options)
 
     return OpenShapes(
-        FreeInputs.of(dimensions, elements),
+        FreeInputs.of(dimensions, elements, missing_inputs(parts.int8)),
         partial(graph_at, parts),
         dimensions,
         bounded,

@@ -19,11 +19,13 @@ class InputSpec(NamedTuple):
 
     whole: shape of the input with its batch axis; None where a sample has all axes of the input. Samples of
     that shape are taken too: one with a batch axis of 1, or one whose model has no batch (core.batch).
+    missing: whether numbers may be missing, as NaN: the model puts others in their places.
     """
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
     whole: tuple[int | None, ...] | None = None
+    missing: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -120,7 +122,8 @@ def _stack(samples: list[Sample]) -> Batch:
 def fit_sample(sample: Sample, specs: InputSpecs) -> Sample:
     """The sample in the model's input order and dtypes.
 
-    Raises DataError, naming sample and input, for another shape, a lossy dtype, NaN or infinity.
+    Raises DataError, naming sample and input, for another shape, a lossy dtype, infinity, or NaN where the
+    model does not say what it stands for.
     """
     whole = are_inputs(sample.inputs, specs)
     inputs = {name: _fit(sample, name, specs, whole) for name in specs}
@@ -155,8 +158,9 @@ def _fit(sample: Sample, name: str, specs: InputSpecs, whole: bool) -> Array:
     if not np.can_cast(value.dtype, spec.dtype, "same_kind") and not _is_whole(value, spec.dtype):
         raise DataError(f"{where} is {value.dtype}, the model takes {spec.dtype}")
     value = np.asarray(value, dtype=spec.dtype, order="C")
-    if spec.dtype.kind == "f" and not np.isfinite(value).all():
-        found = "NaN" if np.isnan(value).any() else "an infinity"
+    refused = np.isinf if spec.missing else lambda array: ~np.isfinite(array)
+    if spec.dtype.kind == "f" and refused(value).any():
+        found = "NaN" if np.isnan(value).any() and not spec.missing else "an infinity"
         raise DataError(f"{where} holds {found}; leave the sample out (`select`) or repair the data")
     return value
 

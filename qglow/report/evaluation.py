@@ -11,6 +11,7 @@ import numpy as np
 from qglow.core.errors import DataError, UnboundError, UnsupportedError, UsageError
 from qglow.core.progress import Advance, Progress, start
 from qglow.core.types import Array
+from qglow.graph.missing import missing_inputs
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
@@ -59,6 +60,7 @@ def open_evaluation_data(
         select=select,
         samples=samples,
         labels=labels,
+        missing=missing_inputs(parts.int8),
     )
 
 
@@ -104,7 +106,7 @@ def _run_over(
         several = program.free_dimensions if not any(k.is_quantized for k in kinds.values()) else None
         dimensions, elements = dict(several or {}), {name: kind.element for name, kind in kinds.items()}
     if dimensions:
-        free = FreeInputs.of(dimensions, elements)
+        free = FreeInputs.of(dimensions, elements, elements)
         specified = open_specified(data, free.specs, recipe=recipe, select=select, samples=samples)
         yield from _run_one_by_one(program, specified, free, start(progress, specified.size))
         return
@@ -120,10 +122,13 @@ def _run_over(
             "samples: bind a batch of 1"
         )
     runner = RealInterface(program, kinds, program.outputs)
-    opened = open_samples(data, runner.inputs, recipe=recipe, select=select, samples=samples)
+    opened = open_samples(
+        data, runner.inputs, recipe=recipe, select=select, samples=samples, missing=runner.inputs
+    )
     advance = start(progress, opened.size)
     for batch in batches(opened, batch_size(runner)):
         outputs = run_samples(runner, batch.inputs)
+        _require_numbers(batch.keys[0], batch.inputs, outputs)
         for row, key in enumerate(batch.keys):
             yield (
                 key,
@@ -139,9 +144,27 @@ def _run_one_by_one(
     for sample in opened:
         inputs = {name: a[None] if name in free.batched else a for name, a in sample.inputs.items()}
         outputs = program(inputs)
+        _require_numbers(sample.key, inputs, outputs)
         whole = program.untyped_outputs
         yield sample.key, {n: a if n in whole else _of_sample(n, a, 0, 1) for n, a in outputs.items()}
         advance(1)
+
+
+def _require_numbers(key: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    """Raise DataError where NaN in an input reaches an output: the model has no number in its place."""
+    for name, array in inputs.items():
+        if not _has_nan(array):
+            continue
+        reached = next((output for output, result in outputs.items() if _has_nan(result)), None)
+        if reached is not None:
+            raise DataError(
+                f"{key}: input '{name}' holds NaN, which output '{reached}' passes on; leave the sample out "
+                "(`select`) or repair the data"
+            )
+
+
+def _has_nan(array: Array) -> bool:
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _of_sample(name: str, array: Array, row: int, samples: int) -> Array:

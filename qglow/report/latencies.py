@@ -13,6 +13,7 @@ from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
+from qglow.graph.missing import missing_inputs
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
 from qglow.report.bench import BenchResult, Contender, bench
@@ -116,11 +117,13 @@ def _inputs(
 ) -> dict[str, Array]:
     """Inputs of a call: the first samples of data, the last one again where the batch has more, or random."""
     parts = model if isinstance(model, QuantizedParts) else None
-    kinds = real_types((float_model(model) if isinstance(model, QuantizedParts) else model).inputs)
+    loaded = float_model(model) if isinstance(model, QuantizedParts) else model
+    kinds = real_types(loaded.inputs)
     if data is None:
         return random_inputs(kinds)
     size = batch_of({name: kind.shape for name, kind in kinds.items()})
-    opened = open_samples(data, kinds, recipe=recipe or (parts.recipe if parts is not None else None))
+    recipe = recipe or (parts.recipe if parts is not None else None)
+    opened = open_samples(data, kinds, recipe=recipe, missing=missing_inputs(loaded.graph))
     first = next(batches(opened, size), None)
     if first is None:
         raise DataError("data has no samples")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from qglow.core.batch import batch_of, may_be_batch
 from qglow.core.errors import DataError
 from qglow.core.types import Array, Dimension, ElementType, Shape, TensorType
 from qglow.graph.graph import Graph
+from qglow.graph.missing import missing_inputs
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
@@ -47,19 +48,20 @@ class CalibrationSamples:
         recipe: Recipe,
         labels: str | Path | None = None,
         cuts: bool = True,
+        missing: Collection[str] = (),
     ) -> tuple[DataSet, Fit | None]:
         """The samples for inputs of these types, and what makes them fit where dimensions are open.
 
-        cuts: whether longer samples are cut. Raises DataError for data that does not fit, also where none of
-        the samples does.
+        cuts: whether longer samples are cut. missing: inputs that may have NaN. Raises DataError for data
+        that does not fit, also where none of the samples does.
         """
         declared = self._open_dimensions(inputs)
         chosen = partial(
             open_specified, recipe=recipe, select=self.select, samples=self.samples, labels=labels
         )
         if declared is None:
-            return chosen(self.data, input_specs(inputs)), None
-        free = FreeInputs.of(declared, {name: kind.element for name, kind in inputs.items()})
+            return chosen(self.data, input_specs(inputs, missing)), None
+        free = FreeInputs.of(declared, {name: kind.element for name, kind in inputs.items()}, missing)
         fit = Fit.of({name: kind.shape for name, kind in inputs.items()}, declared, cuts)
         dataset = replace(chosen(self.data, free.specs), fit=fit)
         if not any(True for _ in dataset):
@@ -106,7 +108,7 @@ class CalibrationRuns:
         calibration = CalibrationSamples.of(calibration)
         inputs = {value.name: value.type for value in graph.inputs}
         shapes = {name: kind.shape for name, kind in inputs.items()}
-        dataset, fit = calibration.opened(inputs, recipe)
+        dataset, fit = calibration.opened(inputs, recipe, missing=missing_inputs(graph))
         size = sum(1 for _ in dataset) if dataset.size is None else dataset.size
         batch = batch_of(shapes)
         if batch > 1 and next(iter(dataset)).whole:

@@ -9,6 +9,7 @@ from qglow.core.jobs import Jobs
 from qglow.core.progress import Progress, start
 from qglow.core.types import Shape
 from qglow.graph.graph import Graph
+from qglow.graph.missing import missing_inputs
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.engine import Engine
 from qglow.profiling.profile import Profile
@@ -53,7 +54,7 @@ def profile_model(
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size {batch_size}: at least 1", field="batch_size")
     base = model.with_profiled_batch()
-    opened = open_samples(data.data, base.inputs, recipe=recipe, select=data.select, samples=data.samples)
+    opened = _open(base, data, recipe)
     return profile(
         base.graph,
         opened,
@@ -117,7 +118,7 @@ def profile_model_in_shards(
     if model.is_quantized:
         raise UsageError(f"{model.place} is quantized already: no data calibrates it")
     engine = CompiledEngine(model.graph_for_batch, options)
-    opened = open_samples(data.data, model.inputs, recipe=recipe, select=data.select, samples=data.samples)
+    opened = _open(model, data, recipe)
     advance, size = start(progress, opened.size), opened.size
     return profile_shards(
         model.graph, opened, engine, batch_size=model.batch_size, size=size, advance=advance
@@ -141,6 +142,18 @@ def profile_free_model_in_shards(
         opened,
         lambda loaded: CompiledEngine(loaded.graph_for_batch, options),
         start(progress, opened.size),
+    )
+
+
+def _open(model: LoadedModel, data: CalibrationSamples, recipe: Recipe | None) -> DataSet:
+    """Samples for a model with static shapes."""
+    return open_samples(
+        data.data,
+        model.inputs,
+        recipe=recipe,
+        select=data.select,
+        samples=data.samples,
+        missing=missing_inputs(model.graph),
     )
 
 

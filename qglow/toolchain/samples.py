@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,21 +31,29 @@ def open_samples(
     select: str | None = None,
     samples: int | None = None,
     labels: str | Path | None = None,
+    missing: Collection[str] = (),
 ) -> DataSet:
     """Open samples for a model with these inputs, whose first dimension is the batch (core.batch).
+
+    missing: inputs in which NaN stands for what is missing.
 
     Raises DataError for data that does not fit, UsageError for wrong options.
     """
     return open_specified(
-        data, input_specs(inputs), recipe=recipe, select=select, samples=samples, labels=labels
+        data, input_specs(inputs, missing), recipe=recipe, select=select, samples=samples, labels=labels
     )
 
 
-def input_specs(inputs: Mapping[str, TensorType]) -> InputSpecs:
-    """Forms of one sample for inputs of these types."""
+def input_specs(inputs: Mapping[str, TensorType], missing: Collection[str] = ()) -> InputSpecs:
+    """Forms of one sample for inputs of these types, of which `missing` may have NaN."""
     shapes = sample_shapes({name: kind.shape for name, kind in inputs.items()})
     return {
-        name: InputSpec(shapes[name], kind.element.dtype, None if shapes[name] == kind.shape else kind.shape)
+        name: InputSpec(
+            shapes[name],
+            kind.element.dtype,
+            None if shapes[name] == kind.shape else kind.shape,
+            name in missing,
+        )
         for name, kind in inputs.items()
     }
 
@@ -59,9 +67,13 @@ class FreeInputs:
 
     @staticmethod
     def of(
-        dimensions: Mapping[str, Sequence[Dimension] | None], elements: Mapping[str, ElementType]
+        dimensions: Mapping[str, Sequence[Dimension] | None],
+        elements: Mapping[str, ElementType],
+        missing: Collection[str] = (),
     ) -> FreeInputs:
         """Inputs as a file declares them; a first dimension that may be one of samples is the batch.
+
+        missing: those that may have NaN.
 
         Raises DataError for an input without a shape.
         """
@@ -73,7 +85,8 @@ class FreeInputs:
             if may_be_batch(sizes):
                 batched.add(name)
             kept = tuple(size if isinstance(size, int) else None for size in sizes[name in batched :])
-            specs[name] = InputSpec(kept, elements[name].dtype, (1, *kept) if name in batched else None)
+            whole = (1, *kept) if name in batched else None
+            specs[name] = InputSpec(kept, elements[name].dtype, whole, name in missing)
         return FreeInputs(specs, frozenset(batched))
 
     def shapes(self, sample: Mapping[str, Shape]) -> dict[str, Shape]:
