@@ -58,20 +58,21 @@ def open_qdq_model(
     if parts.profile is None:
         return OpenModel(parts.qdq_files(activations, name))
     reasons: list[str] = []
+    beyond: list[str] = []
     declared = declared_dimensions(source_place(parts))
     for inputs in _named_inputs(declared, parts.shapes):
         exports = _Exports(parts, inputs, activations)
         for trials in _trials(inputs, parts.shapes):
             try:
                 files = _unified(exports, *trials, name)
-            except (DataError, ModelError, MemoryLimitError) as error:
-                reasons.append(_line(error))  # the model takes no such sizes: others may do
+            except (DataError, ModelError, MemoryLimitError, AmbiguityError) as error:
+                beyond.append(_line(error))  # the model takes no such sizes, or they do not tell: others may
             except UnsupportedError as error:
                 reasons.append(_line(error))
                 break
             else:
-                return OpenModel(files, "" if _is_open(inputs, declared) else reasons[0])
-    return OpenModel(parts.qdq_files(activations, name), reasons[0])
+                return OpenModel(files, "" if _is_open(inputs, declared) else (reasons + beyond)[0])
+    return OpenModel(parts.qdq_files(activations, name), (reasons + beyond)[0])
 
 
 def _is_open(inputs: _Dimensions, declared: Mapping[str, Sequence[Dimension] | None]) -> bool:

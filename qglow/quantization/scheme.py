@@ -86,7 +86,7 @@ def _of_region(graph: Graph, region: AttentionRegion, heads: Collection[Node]) -
     found = {product.name: Treatment() for product in region.products}
     for node, role in region.roles.items():
         found[node.name] = Treatment() if node in moved else Treatment(role.reason)
-    least = LEAST_SHARE * sum(value.type.size for value in graph.constants())
+    least = LEAST_SHARE * sum(value.type.size for value in _weights(graph))
     for node in graph.nodes:
         if looks_up(node) and any(user in region.roles for user in node.output.users()):
             large = operand(node).type.size >= least
@@ -95,6 +95,22 @@ def _of_region(graph: Graph, region: AttentionRegion, heads: Collection[Node]) -
         for node in _behind_gate(product, region, moved):
             found[node.name] = Treatment(wide=True)
     return found
+
+
+def _weights(graph: Graph) -> set[Value]:
+    """Return the constants that products and lookups read.
+
+    Others, such as a bias for each pair of positions, may be computed of sizes: a table that is large at one
+    length would be small at another.
+    """
+    return {
+        value
+        for node in graph.nodes
+        for value in (node.inputs[:1] if looks_up(node) else node.inputs)
+        if value is not None
+        and value.is_constant
+        and (looks_up(node) or node.operator.accumulate is not None)
+    }
 
 
 def _tail(graph: Graph) -> list[Node]:

@@ -73,6 +73,30 @@ def test_an_export_stays_open_within_a_table_of_places(tmp_path: Path) -> None:
         assert decibels(found, wanted) > 20
 
 
+def test_the_reason_is_what_no_model_stands_for(tmp_path: Path) -> None:
+    """Sizes beyond a table are tried first, and were given as the reason: a transform has others."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Slice", ["places", "first", "length", "second"], ["placed"]),
+        helper.make_node("Add", ["x", "placed"], ["sum"]),
+        helper.make_node("Unsqueeze", ["sum", "end"], ["signal"]),
+        helper.make_node("DFT", ["signal"], ["waves"], axis=1),
+        helper.make_node("Gather", ["waves", "real"], ["reals"], axis=3),
+        helper.make_node("MatMul", ["reals", "w1"], ["y"]),
+    ]
+    constants = {
+        "w1": CONSTANTS["w1"],
+        "places": np.random.default_rng(7).normal(size=(1, 12, WIDTH)).astype(np.float32),
+        **{"first": np.array([0]), "second": np.array([1]), "end": np.array([3]), "real": np.array(0)},
+    }
+    model = qglow.load_model(
+        save(tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17), tmp_path)
+    )
+    quantized = model.quantize(model.profile([{"x": sample(5)}] * 3), repair=False, check=False)
+    with pytest.raises(qglow.UnsupportedError, match="constant 'waves__.*' depends on shapes"):
+        quantized.qdq_bytes()
+
+
 def test_an_export_computes_what_the_float_model_computes_from_sizes(tmp_path: Path) -> None:
     """A bias by the distance of two tokens, clipped: no constant shows those of all lengths."""
     nodes = [
@@ -110,6 +134,49 @@ def test_an_export_computes_what_the_float_model_computes_from_sizes(tmp_path: P
         x = random.normal(size=(batch, length, WIDTH)).astype(np.float32)
         wanted = session(model.path).run(None, {"x": x})[0]
         assert decibels(exported.run(None, {"x": x})[0], wanted) > 20
+
+
+def test_a_table_is_int8_at_all_lengths(tmp_path: Path) -> None:
+    """What counts is its share of the weights: a bias for each pair of tokens grows with their number."""
+    nodes = [
+        helper.make_node("Gather", ["words", "ids"], ["word"]),
+        helper.make_node("Mod", ["ids", "four"], ["kinds"]),
+        helper.make_node("Gather", ["marks", "kinds"], ["mark"]),
+        helper.make_node("Add", ["word", "mark"], ["x"]),
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("Shape", ["ids"], ["length"], start=1, end=2),
+        helper.make_node("Squeeze", ["length"], ["count"]),
+        helper.make_node("Range", ["zero", "count", "one"], ["places"]),
+        helper.make_node("Cast", ["places"], ["reals"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["reals", "last"], ["column"]),
+        helper.make_node("Sub", ["reals", "column"], ["far"]),
+        helper.make_node("Sin", ["far"], ["bias"]),
+        helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "qt"], ["products"]),
+        helper.make_node("Add", ["products", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "q"], ["seen"]),
+        helper.make_node("Add", ["seen", "x"], ["sum"]),
+        helper.make_node("MatMul", ["sum", "wk"], ["y"]),
+    ]
+    random = np.random.default_rng(8)
+    constants: dict[str, Array] = {
+        **{name: CONSTANTS[name] for name in ("wq", "wk")},
+        **{name: np.array(number) for name, number in {"zero": 0, "one": 1, "four": 4}.items()},
+        "last": np.array([1]),
+        "words": random.normal(size=(128, WIDTH)).astype(np.float32),
+        "marks": random.normal(size=(4, WIDTH)).astype(np.float32),
+    }
+    proto = tiny_model(nodes, {"ids": ["N", "T"]}, ["y"], constants, opset=17, input_type=TensorProto.INT64)
+    model = qglow.load_model(save(proto, tmp_path))
+    samples = {"ids": random.integers(0, 128, (8, 24))}
+    quantized = model.quantize(model.profile(samples), repair=False, check=False)
+    assert {"Gather_0", "Gather_2"} <= {node.name for node in quantized.report.quantized}
+    exported, program = session(quantized.qdq_bytes()), quantized.compile(threads=1)
+    assert exported.get_inputs()[0].shape == ["N", "T"]
+    for length in (24, 72):
+        ids = random.integers(0, 128, (2, length))
+        assert decibels(exported.run(None, {"ids": ids})[0], program({"ids": ids})["y"]) > 60
 
 
 CACHED = [
