@@ -200,12 +200,16 @@ def written_borders(instruction: Instruction) -> list[Buffer]:
 
 
 def whole_at(program: Program) -> dict[str, int]:
-    """Number of the last instruction that writes a buffer, by its name; -1 for inputs. No constants."""
+    """Number of the last instruction that writes a buffer, by its name; -1 for inputs and views of them.
+
+    Constants have none.
+    """
     written: dict[Buffer, list[tuple[int, Buffer]]] = {}
     for number, instruction in enumerate(program.code):
         for part in written_parts(instruction):
             written.setdefault(part.root, []).append((number, part))
-    found = {buffer.name: -1 for buffer in program.inputs()}
+    inputs = set(program.inputs())
+    found = {buffer.name: -1 for buffer in program.all_buffers() if buffer.root in inputs}
     for buffer in program.all_buffers():
         numbers = [number for number, part in written.get(buffer.root, ()) if overlap(buffer, part)]
         if numbers:

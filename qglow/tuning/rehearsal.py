@@ -231,13 +231,22 @@ def _places(graph: Graph, source: Graph, int8_graph: Graph) -> dict[str, str]:
             continue
         readers = [node for node in twin.users() if node.name in integer]
         by_all = value.producer is not None and not value.producer.operator.quantizes
-        if by_all or (len(readers) == len(twin.users()) and not graph.is_output(twin)):
+        alone = len(readers) == len(twin.users()) and not (graph.is_output(twin) or _shows_shared(twin))
+        if by_all or alone:
             places[twin.name] = twin.name
         elif readers:
             copy = _copied_for(graph, twin, readers)
             places[twin.name] = copy.name
             values[copy.name] = copy
     return places
+
+
+def _shows_shared(value: Value) -> bool:
+    """Whether a value may lie where another one does that further nodes read: they would read it rounded."""
+    producer = value.producer
+    if producer is None or not producer.operator.rearranges:
+        return False
+    return any(len(operand.users()) > 1 for operand in producer.inputs[:1] if operand is not None)
 
 
 def rescaled_copies(source: Graph, int8_graph: Graph) -> dict[str, Value]:
