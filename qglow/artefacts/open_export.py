@@ -162,6 +162,7 @@ class _Exports:
             return None
         form = _form(reals, given)
         for real, array, quantization in zip(reals, arrays, given, strict=True):
+            real = _as_often(real, array)
             found = real if quantization is None else quantize_by(real, quantization)
             if found.dtype != array.dtype or not np.array_equal(found, array):
                 return None
@@ -201,6 +202,16 @@ class _Exports:
         for name, value in quantized_constants(graph).items():
             self.quantized[name, *sizes.values()] = Value(value.name, value.type)
         return SizedModel(sizes, model, shapes, self.apart, quantized_value_names(graph))
+
+
+def _as_often(real: Array, array: Array) -> Array:
+    """The first part of what repeats along the first axis, where `array` has that alone.
+
+    Constants that repeat for each sample are there once in a graph. Their readers broadcast, so that the
+    whole stands for them too.
+    """
+    is_once = array.shape == (1, *real.shape[1:]) and len(real) > 1 and np.all(real == real[:1])
+    return real[:1] if is_once else real
 
 
 def _form(reals: Sequence[Array], given: Sequence[Quantization | None]) -> Ranged | None:

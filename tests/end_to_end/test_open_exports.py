@@ -207,8 +207,17 @@ CACHED = [
 """New tokens x [N, T] behind a cache [N, P], a mask [N, P + T] that is an input, and waves in 16 bits."""
 
 
-def test_an_export_computes_masks_of_infinities(tmp_path: Path) -> None:
-    """A causal mask of the length, as encoders of texts have it, is no constant that a range decides."""
+@pytest.mark.parametrize("samples", [False, True])
+def test_an_export_computes_masks_of_infinities(samples: bool, tmp_path: Path) -> None:
+    """A causal mask of the length, as encoders of texts have it, is no constant that a range decides.
+
+    samples: whether each has one of its own, as in decoders of translators: the graph has it once.
+    """
+    each = [
+        helper.make_node("Shape", ["q"], ["count"], end=1),
+        helper.make_node("Concat", ["count", "square"], ["sizes"], axis=0),
+        helper.make_node("Expand", ["one", "sizes"], ["mask"]),
+    ]
     nodes = [
         helper.make_node("MatMul", ["x", "wq"], ["q"]),
         helper.make_node("Shape", ["q"], ["length"], start=1, end=2),
@@ -216,7 +225,8 @@ def test_an_export_computes_masks_of_infinities(tmp_path: Path) -> None:
         helper.make_node("Expand", ["allowed", "square"], ["all"]),
         helper.make_node("Trilu", ["all"], ["lower"], upper=0),
         helper.make_node("Cast", ["lower"], ["seen"], to=TensorProto.BOOL),
-        helper.make_node("Where", ["seen", "zero", "masked"], ["mask"]),
+        helper.make_node("Where", ["seen", "zero", "masked"], ["one" if samples else "mask"]),
+        *(each if samples else ()),
         helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1]),
         helper.make_node("MatMul", ["q", "qt"], ["products"]),
         helper.make_node("Add", ["products", "mask"], ["scores"]),
@@ -233,7 +243,7 @@ def test_an_export_computes_masks_of_infinities(tmp_path: Path) -> None:
     made = tiny_model(nodes, {"x": ["N", "T", WIDTH]}, ["y"], constants, opset=17)
     model = qglow.load_model(save(made, tmp_path))
     quantized = model.quantize(model.profile(DATA))
-    exported = session(quantized.qdq_bytes())
+    exported = session(quantized.qdq_bytes(), optimize=True)
     assert exported.get_inputs()[0].shape == ["N", "T", WIDTH]
     x = sample(20, 2)
     assert decibels(exported.run(None, {"x": x})[0], session(model.path).run(None, {"x": x})[0]) > 25
