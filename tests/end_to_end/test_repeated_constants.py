@@ -23,6 +23,39 @@ NODES = [
     helper.make_node("MatMul", ["positive", "v"], ["y"]),
 ]
 
+SCORES = [
+    helper.make_node("Shape", ["x"], ["batch"], end=1),
+    helper.make_node("Concat", ["batch", "queries", "width"], ["sizes"], axis=0),
+    helper.make_node("Expand", ["query", "sizes"], ["repeated"]),
+    helper.make_node("Tanh", ["x"], ["keys"]),
+    helper.make_node("Transpose", ["keys"], ["columns"], perm=[0, 2, 1]),
+    helper.make_node("MatMul", ["repeated", "columns"], ["scores"]),
+    helper.make_node("MatMul", ["scores", "x"], ["y"]),
+]
+"""Learned queries by the places of an image, as networks of masks have them."""
+
+
+def test_a_product_by_learned_queries_has_the_graph_of_one_sample(tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    stored = {
+        "query": random.normal(size=(1, 5, WIDTH)).astype(np.float32),
+        "queries": np.array([5]),
+        "width": np.array([WIDTH]),
+    }
+    path = save(tiny_model(SCORES, {"x": ["N", 6, WIDTH]}, ["y"], stored, opset=18), tmp_path)
+    data = random.normal(size=(12, 6, WIDTH)).astype(np.float32)
+    model = qglow.load_model(path)
+    quantized = model.quantize(model.profile({"x": data[:8]}))
+    expected = session(path).run(None, {"x": data[8:]})[0]
+    program = quantized.compile()
+    found = program({"x": data[8:]})["y"]
+    assert decibels(found, expected) > 30
+    one = np.concatenate([program({"x": sample[None]})["y"] for sample in data[8:]])
+    np.testing.assert_array_equal(found, one)
+    exported = tmp_path / "queries.qdq.onnx"
+    quantized.export_qdq(exported)
+    assert decibels(session(exported, optimize=True).run(None, {"x": data[8:]})[0], found) > 30
+
 
 def test_a_batch_has_the_graph_of_one_sample(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
@@ -45,4 +78,4 @@ def test_a_batch_has_the_graph_of_one_sample(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, one)
     exported = tmp_path / "token.qdq.onnx"
     quantized.export_qdq(exported)
-    assert decibels(session(exported).run(None, {"x": data[8:]})[0], found) > 40
+    assert decibels(session(exported, optimize=True).run(None, {"x": data[8:]})[0], found) > 40
