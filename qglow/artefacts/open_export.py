@@ -248,10 +248,25 @@ def _unified(exports: _Exports, first: _Sizes, second: _Sizes, name: str) -> Fil
         model = unify([own, other, further], exports.inputs, tables, parts(own, other, further))
     except StructureError:
         # The own sizes may be special: a batch of 1 lets passes leave out what other batches need.
-        further = exports.at(second)
-        model = unify([other, further], exports.inputs, tables, parts(other, further))
+        others = [other, exports.at(second)]
+        try:
+            model = unify(others, exports.inputs, tables, parts(*others))
+        except AmbiguityError:
+            others.append(exports.at(_beyond(first, second)))
+            model = unify(others, exports.inputs, tables, parts(*others))
         check_constants(model, other, own)
     return filed(exports.apart.restore(model), name)
+
+
+def _beyond(first: _Sizes, second: _Sizes) -> _Sizes:
+    """Sizes as far behind the second as these are behind the first, so that sums and multiples stay such.
+
+    Raises DataError where they end before 1.
+    """
+    sizes = {name: 2 * size - first[name] for name, size in second.items()}
+    if min(sizes.values(), default=1) < 1:
+        raise DataError(f"sizes {sizes} are none")
+    return sizes
 
 
 def _named_inputs(

@@ -280,3 +280,43 @@ def test_without_the_float_model_there_is_no_export_of_all_shapes(tmp_path: Path
         quantized.export_qdq(tmp_path / "all.onnx")
     assert not (tmp_path / "all.onnx").exists()
     assert "say where it is" in quantized.save(tmp_path / "out")[0]
+
+
+def test_an_export_tells_multiples_where_one_sample_is_special(tmp_path: Path) -> None:
+    """Samples have four images each, and a product whose learned matrix is one for one sample alone."""
+    random = np.random.default_rng(4)
+    nodes = [
+        helper.make_node("Reshape", ["x", "images"], ["heads"]),
+        helper.make_node("Reshape", ["g", "grids"], ["places"]),
+        helper.make_node("GridSample", ["heads", "places"], ["read"]),
+        helper.make_node("Reshape", ["read", "flat"], ["rows"]),
+        helper.make_node("Shape", ["x"], ["batch"], end=1),
+        helper.make_node("Concat", ["batch", "tail"], ["sizes"], axis=0),
+        helper.make_node("Expand", ["query", "sizes"], ["repeated"]),
+        helper.make_node("MatMul", ["repeated", "map"], ["scores"], name="scores"),
+        helper.make_node("MatMul", ["scores", "rows"], ["y"]),
+    ]
+    stored = {
+        "images": np.array([-1, 4, 4, 4]),
+        "grids": np.array([-1, 3, 3, 2]),
+        "flat": np.array([-1, 9, 16]),
+        "tail": np.array([5, 8]),
+        "query": random.normal(size=(1, 5, 8)).astype(np.float32),
+    }
+    shapes = {"x": ["N", 16, 4, 4], "g": ["N", 4, 18], "map": [1, 8, 9]}
+    path = save(tiny_model(nodes, shapes, ["y"], stored, opset=18), tmp_path)
+
+    def drawn(samples: int) -> dict[str, Array]:
+        return {
+            "x": random.normal(size=(samples, 16, 4, 4)).astype(np.float32),
+            "g": random.uniform(-1, 1, (samples, 4, 18)).astype(np.float32),
+            "map": random.normal(size=(1, 8, 9)).astype(np.float32),
+        }
+
+    model = qglow.load_model(path)
+    profile = model.profile([drawn(1) for _ in range(8)])
+    quantized = model.quantize(profile, repair=False, check=False, keep_float=["scores"])
+    exported, program = session(quantized.qdq_bytes()), quantized.compile()
+    for samples in (1, 5):
+        data = drawn(samples)
+        assert decibels(exported.run(None, data)[0], program(data)["y"]) > 40
