@@ -261,7 +261,8 @@ def test_the_export_of_a_model_with_a_cache_takes_any_length(past: int, tmp_path
     constants = {**CONSTANTS, **numbers, "lowest": np.array(-1e4, np.float32)}
     model = qglow.load_model(save(tiny_model(CACHED, inputs, ["y"], constants, opset=17), tmp_path))
     quantized = model.quantize(model.profile([cached_inputs(past, 8)] * 3))
-    exported = session(quantized.qdq_bytes())
+    # Optimised, since MatMulInteger has sums that saturate on some processors otherwise.
+    exported = session(quantized.qdq_bytes(), optimize=True)
     assert [value.shape for value in exported.get_inputs()] == [*inputs.values()]
     for sizes in ((0, 8), (5, 8), (40, 1), (3, 30)):
         feeds = cached_inputs(*sizes)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 import qglow
 from qglow.core.types import Array
+from tests.unit.importer.tiny import session
 
 STEPS, INPUTS, WIDTH, CLASSES = 96, 12, 32, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -101,8 +101,8 @@ def test_onnxruntime_runs_an_exported_layer_for_any_batch(operator: str, tmp_pat
     data = np.random.default_rng(1).normal(size=(16, STEPS, INPUTS)).astype(np.float32)
     quantized = model.quantize(model.profile({"x": data[:12]}), repair=False)
     quantized.export_qdq(tmp_path / "qdq.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "qdq.onnx", providers=["CPUExecutionProvider"])
-    wanted, found = model.compile()({"x": data[12:]})["scores"], session.run(None, {"x": data[12:]})[0]
+    exported = session(tmp_path / "qdq.onnx", optimize=True)
+    wanted, found = model.compile()({"x": data[12:]})["scores"], exported.run(None, {"x": data[12:]})[0]
     noise = np.mean((found - wanted) ** 2)
     assert 10.0 * np.log10(np.mean(np.square(wanted)) / noise) >= 25.0
 
