@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from qglow.core.errors import DataError, UnboundError, UnsupportedError, UsageEr
 from qglow.core.progress import Advance, Progress, start
 from qglow.core.types import Array
 from qglow.graph.missing import missing_inputs
+from qglow.instructions.missing import missing_inputs as missing_numbers
 from qglow.profiling.datasets import DataSet
 from qglow.profiling.samples import batches
 from qglow.recipe.schema import Recipe
@@ -106,7 +107,7 @@ def _run_over(
         several = program.free_dimensions if not any(k.is_quantized for k in kinds.values()) else None
         dimensions, elements = dict(several or {}), {name: kind.element for name, kind in kinds.items()}
     if dimensions:
-        free = FreeInputs.of(dimensions, elements, elements)
+        free = FreeInputs.of(dimensions, elements)
         specified = open_specified(data, free.specs, recipe=recipe, select=select, samples=samples)
         yield from _run_one_by_one(program, specified, free, start(progress, specified.size))
         return
@@ -128,7 +129,7 @@ def _run_over(
     advance = start(progress, opened.size)
     for batch in batches(opened, batch_size(runner)):
         outputs = run_samples(runner, batch.inputs)
-        _require_numbers(batch.keys[0], batch.inputs, outputs)
+        _require_numbers(program, batch.keys, batch.inputs, outputs)
         for row, key in enumerate(batch.keys):
             yield (
                 key,
@@ -144,23 +145,25 @@ def _run_one_by_one(
     for sample in opened:
         inputs = {name: a[None] if name in free.batched else a for name, a in sample.inputs.items()}
         outputs = program(inputs)
-        _require_numbers(sample.key, inputs, outputs)
         whole = program.untyped_outputs
         yield sample.key, {n: a if n in whole else _of_sample(n, a, 0, 1) for n, a in outputs.items()}
         advance(1)
 
 
-def _require_numbers(key: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-    """Raise DataError where NaN in an input reaches an output: the model has no number in its place."""
+def _require_numbers(
+    program: Executable, keys: Sequence[str], inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+) -> None:
+    """Raise DataError where an input of these samples has NaN, and the program no number in its place."""
     for name, array in inputs.items():
         if not _has_nan(array):
             continue
         reached = next((output for output, result in outputs.items() if _has_nan(result)), None)
-        if reached is not None:
-            raise DataError(
-                f"{key}: input '{name}' holds NaN, which output '{reached}' passes on; leave the sample out "
-                "(`select`) or repair the data"
-            )
+        if reached is None and name in missing_numbers(program.program):
+            continue
+        row = next((row for row in range(len(keys)) if _has_nan(array[row : row + 1])), 0)
+        what = "" if reached is None else f", which output '{reached}' passes on"
+        advice = "leave the sample out (`select`) or repair the data"
+        raise DataError(f"{keys[row]}: input '{name}' holds NaN{what}; {advice}")
 
 
 def _has_nan(array: Array) -> bool:

@@ -198,3 +198,7 @@ def test_nan_that_a_model_does_not_replace_is_refused() -> None:
         model.profile({"x": x})
     with pytest.raises(qglow.DataError, match="'x' holds NaN, which output 'y' passes on"):
         list(qglow.run_data(model.compile(), {"x": x}))
+    numbers = np.random.default_rng(5).normal(size=(32, 4)).astype(np.float32)
+    quantized = model.quantize(model.profile({"x": numbers}), scheme="cnn")
+    with pytest.raises(qglow.DataError, match=r"arrays\[1\]: input 'x' holds NaN; leave the sample out"):
+        list(qglow.run_data(quantized.compile(), {"x": np.concatenate([numbers[:1], x])}))
