@@ -70,28 +70,17 @@ def _by_constant(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
         return _rows(node, graph, a, b)
     if b.data is None:
         return Refused(f"quantized weights %{b.name} have {len(b.type.shape)} axes, a matrix has 2")
-    matrix = _matrix(b.data, node, a)
+    matrix = _matrix(b.data)
     if matrix is None:
         return Refused(f"%{b.name} is a stack of matrices, not one")
     return _rows(node, graph, a, new_constant(graph, f"{b.name}.matrix", matrix))
 
 
-def _matrix(data: Array, node: Node, other: Value) -> Array | None:
-    """`data` as one matrix, a vector as a column; None if it is a stack of several matrices.
-
-    A matrix that is repeated for each sample, such as what is made of learned queries, is one, where it is
-    `other` that has the samples: a batch has the graph of one sample then.
-    """
+def _matrix(data: Array) -> Array | None:
+    """`data` as one matrix, a vector as a column; None if it is a stack of several matrices."""
     if data.ndim == 1:
         return data[:, None]
-    if data.size == math.prod(data.shape[-2:]):
-        return data.reshape(data.shape[-2:])
-    samples = other.type.shape[:-2]
-    result = node.output.type.shape[: max(data.ndim - 2, len(samples))]
-    if math.prod(samples) != math.prod(result):
-        return None
-    first = data[(0,) * (data.ndim - 2)]
-    return np.array(first, order="C") if bool(np.all(data == first)) else None
+    return data.reshape(data.shape[-2:]) if data.size == math.prod(data.shape[-2:]) else None
 
 
 def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
@@ -105,7 +94,7 @@ def _rows(node: Node, graph: Graph, a: Value, b: Value) -> Outcome:
 
 def _constant_by(node: Node, graph: Graph, data: Array, b: Value) -> Outcome:
     """Compute a product with a constant left matrix as the transpose of a Gemm of both transposes."""
-    matrix = _matrix(data, node, b)
+    matrix = _matrix(data)
     if matrix is None:
         return Refused(f"%{operand(node, 0).name} is a stack of matrices, not one")
     weights = new_constant(graph, f"{operand(node, 0).name}.transposed", matrix.T)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import helper
 
 import qglow
-from qglow.core.types import Array
 from tests.end_to_end.test_dynamic_shapes import decibels
 from tests.unit.importer.tiny import save, session, tiny_model
 
@@ -25,50 +23,6 @@ NODES = [
     helper.make_node("MatMul", ["positive", "v"], ["y"]),
 ]
 
-SCORES = [
-    helper.make_node("Shape", ["x"], ["batch"], end=1),
-    helper.make_node("Concat", ["batch", "queries", "width"], ["sizes"], axis=0),
-    helper.make_node("Expand", ["query", "sizes"], ["repeated"]),
-    helper.make_node("Tanh", ["x"], ["keys"]),
-    helper.make_node("Transpose", ["keys"], ["columns"], perm=[0, 2, 1]),
-    helper.make_node("MatMul", ["repeated", "columns"], ["scores"]),
-    helper.make_node("MatMul", ["scores", "x"], ["y"]),
-]
-"""Learned queries by the places of an image, as networks of masks have them."""
-
-
-def assert_batches_have_the_bits_of_samples(
-    nodes: list[onnx.NodeProto],
-    stored: dict[str, Array],
-    random: np.random.Generator,
-    folder: Path,
-    least_db: float,
-) -> None:
-    """A quantized model takes every batch, and so does what it exports, which is at least this near to it."""
-    path = save(tiny_model(nodes, {"x": ["N", 6, WIDTH]}, ["y"], stored, opset=18), folder)
-    data = random.normal(size=(12, 6, WIDTH)).astype(np.float32)
-    model = qglow.load_model(path)
-    quantized = model.quantize(model.profile({"x": data[:8]}))
-    expected = session(path).run(None, {"x": data[8:]})[0]
-    program = quantized.compile()
-    found = program({"x": data[8:]})["y"]
-    assert decibels(found, expected) > 30
-    one = np.concatenate([program({"x": sample[None]})["y"] for sample in data[8:]])
-    np.testing.assert_array_equal(found, one)
-    exported = folder / "model.qdq.onnx"
-    quantized.export_qdq(exported)
-    assert decibels(session(exported, optimize=True).run(None, {"x": data[8:]})[0], found) > least_db
-
-
-def test_a_product_by_learned_queries_has_the_graph_of_one_sample(tmp_path: Path) -> None:
-    random = np.random.default_rng(6)
-    stored = {
-        "query": random.normal(size=(1, 5, WIDTH)).astype(np.float32),
-        "queries": np.array([5]),
-        "width": np.array([WIDTH]),
-    }
-    assert_batches_have_the_bits_of_samples(SCORES, stored, random, tmp_path, least_db=30)
-
 
 def test_a_batch_has_the_graph_of_one_sample(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
@@ -79,4 +33,16 @@ def test_a_batch_has_the_graph_of_one_sample(tmp_path: Path) -> None:
         "one": np.array([1]),
         "width": np.array([WIDTH]),
     }
-    assert_batches_have_the_bits_of_samples(NODES, stored, random, tmp_path, least_db=40)
+    path = save(tiny_model(NODES, {"x": ["N", 6, WIDTH]}, ["y"], stored, opset=18), tmp_path)
+    data = random.normal(size=(12, 6, WIDTH)).astype(np.float32)
+    model = qglow.load_model(path)
+    quantized = model.quantize(model.profile({"x": data[:8]}))
+    expected = session(path).run(None, {"x": data[8:]})[0]
+    program = quantized.compile()
+    found = program({"x": data[8:]})["y"]
+    assert decibels(found, expected) > 30
+    one = np.concatenate([program({"x": sample[None]})["y"] for sample in data[8:]])
+    np.testing.assert_array_equal(found, one)
+    exported = tmp_path / "token.qdq.onnx"
+    quantized.export_qdq(exported)
+    assert decibels(session(exported, optimize=True).run(None, {"x": data[8:]})[0], found) > 40
