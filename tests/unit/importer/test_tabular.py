@@ -151,12 +151,13 @@ def test_other_forms_say_what_is_supported(kind: str, attributes: dict[str, obje
         qglow.load_model(learned(kind, WHOLE, **attributes), native=True)
 
 
-def imputed(replaced: float) -> ModelProto:
-    """A network over columns of which numbers may be missing."""
+def imputed(replaced: float, picked: bool = False) -> ModelProto:
+    """A network over columns of which numbers may be missing; picked: whether x has them in another order."""
     nodes = [
+        helper.make_node("Gather", ["x", "order"], ["columns"], axis=1),
         helper.make_node(
             "Imputer",
-            ["x"],
+            ["columns"],
             ["whole"],
             domain="ai.onnx.ml",
             imputed_value_floats=[0.5],
@@ -168,18 +169,24 @@ def imputed(replaced: float) -> ModelProto:
     ]
     rng = np.random.default_rng(3)
     constants = {"w": rng.normal(size=(4, 32)), "v": rng.normal(size=(32, 3))}
-    floats = {name: array.astype(np.float32) for name, array in constants.items()}
-    made = tiny_model(nodes, {"x": ("n", 4)}, ["y"], floats)
+    stored = {name: array.astype(np.float32) for name, array in constants.items()}
+    if picked:
+        stored["order"] = np.array([2, 0, 3, 1])
+    else:
+        nodes = nodes[1:]
+        nodes[0].input[0] = "x"
+    made = tiny_model(nodes, {"x": ("n", 4)}, ["y"], stored)
     made.opset_import.add(domain="ai.onnx.ml", version=1)
     return made
 
 
-def test_samples_may_miss_what_the_model_imputes() -> None:
+@pytest.mark.parametrize("picked", [False, True])
+def test_samples_may_miss_what_the_model_imputes(picked: bool) -> None:
     """NaN in data was refused, so that no model with an Imputer could be profiled on its own data."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(64, 4)).astype(np.float32)
     x[rng.random(x.shape) < 0.2] = NAN
-    proto = imputed(NAN)
+    proto = imputed(NAN, picked)
     model = qglow.load_model(proto)
     quantized = model.quantize(model.profile({"x": x}))
     assert quantized.verdict is not None and quantized.verdict.is_good
