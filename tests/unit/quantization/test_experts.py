@@ -133,6 +133,21 @@ def test_a_rule_measures_rows_of_experts(model: qglow.Model, weights: str, bits:
     assert decibels(found, session(exported).run(None, rows(9))[0]) > 90
 
 
+def test_measured_rows_at_run_time(tmp_path: Path) -> None:
+    """One program multiplies any number of rows, each with the bits that it has alone."""
+    proto = mixture()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    model = qglow.load_model(save(proto, tmp_path), native=True)
+    bounded = model.quantize(None, Recipe(dynamic=True, weights=BlockFormat(8, 16, False))).compile(
+        bounds={"rows": ROWS}
+    )
+    x = rows(4)["x"]
+    alone = np.concatenate([bounded({"x": row[None]})["y"] for row in x])
+    for count in (1, 3, ROWS):
+        assert np.array_equal(bounded({"x": x[:count]})["y"], alone[:count])
+
+
 def correlated(seed: int) -> dict[str, Array]:
     """Rows whose elements depend on each other, as those of layers do."""
     random = np.random.default_rng(seed)
