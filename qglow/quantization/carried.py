@@ -7,11 +7,19 @@ from collections.abc import Iterable
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.choices import Choices
 from qglow.quantization.placement import FloatReasons, handles_reals
+from qglow.recipe.schema import Recipe
 
 _ADDED_UP = "it computes what a loop carries from round to round, where errors of int8 would add up"
 _MOVED = "it moves what a recurrent layer carries from call to call, where errors of int8 would add up"
 _FLOAT_STATE = "it moves states of a recurrent layer that computes them in float"
 _PASSED_ON = "it moves inputs of the model to its outputs, which int8 would round"
+
+
+def keep_moved_float(graph: Graph, recipe: Recipe, reasons: FloatReasons) -> None:
+    """Add to `reasons` what moves carried states and, where a caller gives floats, inputs to outputs."""
+    keep_carried_float(graph, reasons)
+    if recipe.io == "float" and not recipe.assert_all_quantized:
+        keep_passed_on_float(graph, reasons)
 
 
 def keep_carried_float(graph: Graph, reasons: FloatReasons) -> None:

@@ -18,7 +18,7 @@ from qglow.quantization import weight_range
 from qglow.quantization.assign import Assignment, NarrowOperands, assign_parameters, narrow_operands
 from qglow.quantization.bias import channel_means, corrected
 from qglow.quantization.blocks import BlockMaker, KnownBlocks, quantize_in_blocks
-from qglow.quantization.carried import keep_carried_float, keep_passed_on_float, keep_rounds_float
+from qglow.quantization.carried import keep_moved_float, keep_rounds_float
 from qglow.quantization.choices import Choice, Choices
 from qglow.quantization.corrections import Correction
 from qglow.quantization.dynamic import rows_of, scale_rows
@@ -257,9 +257,7 @@ class _Quantizer:
         if not self._path:  # what a region is given need not come from outside
             keep_own_level_float(graph, reasons)
         keep_logarithms_float(graph, self._profiled, reasons)
-        keep_carried_float(graph, reasons)
-        if recipe.io == "float" and not recipe.assert_all_quantized:
-            keep_passed_on_float(graph, reasons)
+        keep_moved_float(graph, recipe, reasons)
         keep_rounds_float([graph.outputs[place] for place in self._carried], choices, reasons)
         overruled.take_from(reasons)
         plan_islands(graph, reasons)

@@ -163,6 +163,13 @@ class BlockSite:
     def depth(self) -> int:
         return self.site["src"].shape[1]
 
+    def panel_rows(self, panel: tuple[Index, int], row: Index, height: int) -> list[Value]:
+        """Addresses of a panel's columns in the results of `height` rows; panel: its number and vectors."""
+        e, columns = self.e, self.site["dest"].shape[1]
+        start = e.plus(e.scaled(row, columns), e.scaled(panel[0], self.lanes * panel[1]))
+        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
+        return [e.offset(dest, 4 * columns * r) for r in range(height)]
+
 
 @dataclass(frozen=True)
 class BlockPanel(BlockSite):
@@ -180,10 +187,7 @@ class BlockPanel(BlockSite):
 
     def dest_rows(self, row: Index, height: int) -> list[Value]:
         """Addresses of this panel's columns in the results of `height` rows."""
-        e, columns = self.e, self.site["dest"].shape[1]
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.kernel.vectors))
-        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
-        return [e.offset(dest, 4 * columns * r) for r in range(height)]
+        return self.panel_rows((self.number, self.kernel.vectors), row, height)
 
     def emit_tile(self, row: Index, height: int) -> None:
         """Emit the results of `height` rows."""

@@ -162,6 +162,10 @@ class ExpertKernel(Kernel, ABC):
         """Bytes of the order of rows and of their copies; none for one row."""
         return 0 if instruction.operand("src").type.shape[0] <= 1 else copied_bytes(instruction)
 
+    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, Any]:
+        """None: look-ups read no columns of experts."""
+        return {}
+
     def emit(self, site: Site) -> None:
         """Emit a loop over experts, around one over panels, which threads share."""
         e, (rows, columns) = site.e, site["dest"].shape
@@ -262,14 +266,6 @@ class ExpertBlockProduct(ExpertKernel, BlockProduct):
 
         return expert_panels(instruction, width, make)
 
-    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, Any]:
-        """None: look-ups read no columns of experts."""
-        return {}
-
-    def emit(self, site: Site) -> None:
-        """Emit the products expert by expert."""
-        ExpertKernel.emit(self, site)
-
     def panel(self, site: Site, number: Index, used: int, place: ExpertPlace | None = None) -> BlockPanel:
         """Emitter of one panel."""
         assert place is not None
@@ -347,7 +343,7 @@ class _FloatPanel(Panel):
             e.store_lanes(result, e.offset(places[r], 4 * lanes * v), min(lanes, self.used - lanes * v))
 
 
-def tile_shape(instruction: Instruction, target: VectorTarget) -> tuple[int, int]:
+def _shape(instruction: Instruction, target: VectorTarget) -> tuple[int, int]:
     """Rows of a tile, a power of two, and vectors of a panel."""
     rows, columns = instruction.operand("dest").type.shape
     vectors = max(1, min(MOST_VECTORS, -(-columns // target.float_lanes)))
@@ -364,7 +360,7 @@ def _is_known(instruction: Instruction) -> bool:
 @candidates_for(ExpertGemm)
 def expert_products(instruction: Instruction, target: VectorTarget) -> list[Kernel]:
     """Return the kernel; none for weights that are computed."""
-    return [ExpertProduct(*tile_shape(instruction, target))] if _is_known(instruction) else []
+    return [ExpertProduct(*_shape(instruction, target))] if _is_known(instruction) else []
 
 
 @candidates_for(ExpertBlockGemm)
@@ -372,4 +368,4 @@ def expert_block_products(instruction: Instruction, target: VectorTarget) -> lis
     """Return the kernel for rows of floats; none for weights that are computed."""
     if instruction.optional("rows") is not None:
         return []
-    return [ExpertBlockProduct(*tile_shape(instruction, target))] if _is_known(instruction) else []
+    return [ExpertBlockProduct(*_shape(instruction, target))] if _is_known(instruction) else []

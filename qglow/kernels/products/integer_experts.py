@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from qglow.core.types import Array
 from qglow.instructions.ops.experts import ExpertBlockGemm
@@ -44,10 +44,6 @@ class ExpertIntegerProduct(ExpertKernel, IntegerBlockProduct):
 
         return expert_panels(instruction, self.vectors * target.float_lanes, make)
 
-    def packings(self, instruction: Instruction, target: VectorTarget) -> dict[str, Any]:
-        """None: look-ups read no columns of experts."""
-        return {}
-
     def scratch_bytes(self, instruction: Instruction) -> int:
         """Bytes of rows in the order of their experts, and of their sums over blocks."""
         ordered = ExpertKernel.scratch_bytes(self, instruction)
@@ -56,10 +52,6 @@ class ExpertIntegerProduct(ExpertKernel, IntegerBlockProduct):
     def prepare(self, site: Site) -> None:
         """Emit the sums of rows where zero points are multiplied with them."""
         IntegerBlockProduct.prepare(self, site)
-
-    def emit(self, site: Site) -> None:
-        """Emit the products expert by expert."""
-        ExpertKernel.emit(self, site)
 
     def panel(self, site: Site, number: Index, used: int, place: ExpertPlace) -> _IntegerPanel:
         """Emitter of one panel."""

@@ -94,10 +94,7 @@ class SummedPanel(IntegerPanel, ABC):
 
     def dest_rows(self, row: Index, height: int) -> list[Value]:
         """Addresses of this panel's columns in the results of `height` rows."""
-        e, columns = self.e, self.site["dest"].shape[1]
-        start = e.plus(e.scaled(row, columns), e.scaled(self.number, self.lanes * self.vectors))
-        dest = e.offset(self.site["dest"].pointer, e.scaled(start, 4))
-        return [e.offset(dest, 4 * columns * r) for r in range(height)]
+        return self.panel_rows((self.number, self.vectors), row, height)
 
     def emit_tile(self, row: Index, height: int) -> None:
         """Emit the results of `height` rows."""
