@@ -49,6 +49,9 @@ _SESSIONS = 256
 _LOCATION = b"\n\x08location"
 """The key of an entry that names a file, as protobuf writes it."""
 
+_BRANCH = b'"\x02If'
+"""The operator of an If, as protobuf writes it."""
+
 _LONGEST = 200
 
 _UNKNOWN = re.compile(r"([\w.-]+):(\w+)\(-?\d+\) is not a registered function/op")
@@ -161,8 +164,13 @@ def _session(model: bytes, threads: int) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 4
     register_libraries(options)
+    # onnxruntime takes the branch of a constant condition in place of an If while it folds constants, and
+    # some branches that hold an If themselves bring the process down there.
+    disabled = ["ConstantFolding"] if _BRANCH in model else []
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+        )
     except Exception as error:  # onnxruntime's errors have no common base of their own
         raise ModelError(refusal(error)) from error
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from qglow.core.errors import DataError, ModelError, UsageError
 from qglow.core.types import ElementType
@@ -76,3 +80,42 @@ def test_nodes_are_named_where_onnxruntime_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(UsageError, match="'nms', 'lstm' run in onnxruntime, which is missing: pip install"):
         require_host(["nms", "lstm"])
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["" : 16]>
+g (float[2,3] x) => (y) <bool yes = {1}, int64 two = {2}, int64[1] one = {1}, int64[1] zero = {0}> {
+  y = If (yes) <
+    then_branch = a () => (result) {
+      sizes = Shape (x)
+      rank = Size (sizes)
+      is_matrix = Equal (rank, two)
+      wide = If (is_matrix) <
+        then_branch = b () => (wider) { wider = Unsqueeze (x, zero) },
+        else_branch = c () => (as_wide) { as_wide = Identity (x) }
+      >
+      narrow = If (is_matrix) <
+        then_branch = d () => (found) {
+          its_sizes = Shape (wide)
+          is_one = Equal (its_sizes, one)
+          found = If (is_one) <
+            then_branch = e () => (narrower) { narrower = Squeeze (wide, zero) },
+            else_branch = f () => (as_narrow) { as_narrow = Identity (wide) }
+          >
+        },
+        else_branch = g () => (kept) { kept = Identity (wide) }
+      >
+      result = Identity (narrow)
+    },
+    else_branch = h () => (other) { other = Identity (x) }
+  >
+}"""
+"""Branches in a branch that a constant decides: onnxruntime 1.32 ends the process where it inlines them."""
+
+
+def test_branches_in_a_branch_do_not_end_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "branches.onnx"
+    path.write_bytes(parser.parse_model(BRANCHES).SerializeToString())
+    code = "import sys, pathlib; from qglow.host.session import result_types; "
+    code += "print(result_types(pathlib.Path(sys.argv[1]).read_bytes()))"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("ElementType.FLOAT")) == (0, 1), done.stderr
