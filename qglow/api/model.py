@@ -446,7 +446,9 @@ class Model(Shown):
         opened = self._opened
         if isinstance(opened, UndecidedModel):
             opened = (
-                with_sizes(opened, calibration_data, chosen) if profile is None else opened.at(profile.shapes)
+                with_sizes(opened, calibration_data, chosen)
+                if profile is None
+                else opened.in_profile(profile)
             )
         if options["scheduler"] is not None and options["effort"] == FAST:
             raise UsageError(

@@ -71,7 +71,7 @@ def tune(
     measured = None if metric is None else open_metric(metric, labels)
     loaded = model._opened
     if isinstance(loaded, UndecidedModel):
-        loaded = loaded.at(profile.shapes)
+        loaded = loaded.in_profile(profile)
     make = functools.partial(
         Tuner,
         loaded,

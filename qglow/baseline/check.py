@@ -120,7 +120,7 @@ class _EntryCheck:
         assert entry.profile is not None
         profile = load(self.folder / entry.profile)
         place = profile.model.required if entry.model is None else self.folder / entry.model
-        return self._quantized_by(read_model(place, profile.shapes), profile)
+        return self._quantized_by(read_model(place, profile.shapes, values=profile.model.values), profile)
 
     def _profiled(self) -> QuantizedParts:
         """The model of the entry, profiled over its calibration data and quantized."""
@@ -135,7 +135,7 @@ class _EntryCheck:
             profile = profile_free_model(
                 model, calibration, recipe=recipe, options=self.options, progress=told
             )
-            model = model.at(profile.shapes)
+            model = model.in_profile(profile)
         else:
             profile = profile_model(model, calibration, recipe=recipe, options=self.options, progress=told)
         return self._quantized_by(model, profile, calibration)

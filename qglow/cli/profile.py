@@ -68,6 +68,10 @@ def profile(model: ModelOptions, nodes: NativeOptions, data: DataOptions, runnin
             scheduler=running.scheduler,
             progress=progress,
         )
+    taken = [name for name in result.model.values if name not in (model.values or {})]
+    if taken:
+        listed = ", ".join(taken)
+        note(f"values of {listed} as in the samples: they decide shapes or parameters; others with --value")
     _finish(result, running.output)
 
 

@@ -9,7 +9,7 @@ How tensors are named, for a value `v` of the graph:
 
     A constant v of 16 bits is v__f16 or v__bf16, and v what a Cast makes of it.
 
-    v__scale, v__zero_point    its parameters; values with equal ones share those of the first
+    v__scale, v__zero_point    its parameters; activations with equal ones share those of the first
 
 int16 values are int16 there too, as QuantizeLinear has them from operator set 21 on; onnxruntime computes
 with their reals. Weights are int8 per channel, biases int32 with scale float32(s_x * s_w) and no zero point.
@@ -130,7 +130,7 @@ class _Writer:
         results = () if graph.tail is None else graph.tail.results
         reserved = [*(v.name for v in graph.values()), *self._integers.values(), *results]
         self._builder = ProtoBuilder(reserved, apart) if builder is None else builder
-        self._parameters: dict[tuple[Quantization, bool], _Parameters] = {}
+        self._parameters: dict[tuple[Quantization, bool, str], _Parameters] = {}
         self._real: dict[Value, str] = {}
 
     def finish(self) -> onnx.ModelProto:
@@ -282,11 +282,15 @@ class _Writer:
         self._builder.node("DequantizeLinear", f"{name}__dequantize", inputs, result, **given.attributes)
 
     def _names_of(self, value: Value, is_weight: bool) -> _Parameters:
-        """Constants of a value's parameters, shared by all that use equal ones; weights stay int8."""
+        """Constants of a value's parameters, shared by activations with equal ones; weights stay int8.
+
+        Each weight has its own, because onnxruntime fails to make two weights uint8 that share a zero point,
+        as it does where it is asked for exact sums on a processor without VNNI.
+        """
         name, quantization = value.name, value.type.quantization
         assert quantization is not None
         shifted = (self._offset > 0 or value.type.unsigned) and not (is_weight or quantization.is_wide)
-        key = (quantization, shifted)
+        key = (quantization, shifted, name if is_weight else "")
         if key in self._parameters:
             return self._parameters[key]
         scales, zeros = parameters(quantization)

@@ -1,16 +1,17 @@
-"""First dimensions of inputs that count steps or nodes, where only the graph tells.
+"""First dimensions of inputs that count steps, frames or nodes, where only the graph tells.
 
-Recurrent layers take [steps, batch, features], networks of graphs [nodes, features], and exporters often
-leave dimensions without a name, or number them: then these could not be told from samples. So names are given
-for a while, and followed to the layers.
+Recurrent layers take [steps, batch, features], networks of graphs [nodes, features], those of signals often
+[frames, features], and exporters leave dimensions without a name, or number them: then these could not be
+told from samples. So names are given for a while, and followed to the nodes that compute with several places
+along them at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from qglow.core.batch import is_named_batch, may_be_batch
 from qglow.core.types import Dimension
@@ -22,32 +23,37 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _SCAN = "Scan"
 _PICK = "Gather"
 _OF_SIZES = frozenset({"Shape", "Size"})
+_WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"})
+_SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+_MIXING = _WINDOWS | _REDUCTIONS | _SOFTMAX | {"MatMul", "Pad"}
+_RANK_OF_IMAGES = 4
+"""Axes of an input that is an image or more: the first one is always of samples."""
 
 
 def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
     """Name free first dimensions that are none of samples `<input>_steps`.
 
-    Recurrent layers take them as steps, or rows along them are picked by the values of another input, as
-    the edges of a graph pick its nodes. `nodes` are those of the graph in topological order. Names that say
-    batch stay, and so does what some layer takes as a batch.
+    Recurrent layers take them as steps, windows lie along them, or sums are over them, or rows along them
+    are picked by the values of another input, as the edges of a graph pick its nodes. `nodes` are those of
+    the graph in topological order. Names that say batch stay, and so does what some layer takes as a batch.
     """
     nodes = list(nodes)
+    unnamed = {value.name: _may_be_frames(dims) for value, dims in _unnamed_inputs(proto.graph)}
+    if not unnamed:
+        return
+    wanted = list(unnamed)
     layers = [node for node in nodes if node.op_type in _RECURRENT or node.op_type == _SCAN]
     picks = list(_picks(proto.graph, nodes))
-    wanted = list(_unnamed_inputs(proto.graph)) if layers or picks else []
-    if not wanted:
+    mixing = []
+    if all(unnamed.values()):
+        mixing = [node for node in nodes if node.op_type in _MIXING]
+    if not (layers or picks or mixing):
         return
-    named = ModelProto()
-    named.CopyFrom(proto)
-    # Names that an exporter wrote would stand in the way of those that are followed.
-    del named.graph.value_info[:]
-    for name in wanted:
-        _name(named.graph, name)
     try:
-        graph = infer_types(named, follow_data=True).graph
+        dims = _followed(proto, wanted)
     except InferenceRefused:
         return  # What is wrong with the model is said where it is imported.
-    dims = {v.name: tensor_shape(v) or [] for v in (*graph.input, *graph.value_info, *graph.output)}
     own = {value.name: tensor_shape(value) or [] for value in proto.graph.input}
     steps: set[Dimension] = set()
     batches: set[Dimension] = set()
@@ -57,6 +63,11 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
             steps.add(sizes[axis])
         if other is not None and other < len(sizes):
             batches.add(sizes[other])
+    constants = dict(_constants(proto.graph, nodes)) if mixing else {}
+    for node in mixing:
+        steps.update(_mixed(node, dims, constants))
+        if node.op_type in _WINDOWS:
+            batches.update(dims.get(node.input[0], [])[:1])
     for node, by in picks:
         sizes, axis = dims.get(node.input[0], []), integer_attribute(node, "axis", 0)
         if -len(sizes) <= axis < len(sizes) and sizes[axis] in {_steps_of(name) for name in wanted}:
@@ -69,15 +80,51 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
             _name(proto.graph, name)
 
 
-def _unnamed_inputs(graph: GraphProto) -> Iterator[str]:
-    """Inputs whose first dimension is free and may be a batch, but is not named so; one for each name."""
+def _followed(proto: ModelProto, wanted: Iterable[str]) -> dict[str, list[Dimension]]:
+    """Dimensions of all values where the first ones of the wanted inputs have names.
+
+    Raises InferenceRefused for a model that onnx refuses.
+    """
+    named = ModelProto()
+    named.CopyFrom(proto)
+    # Names that an exporter wrote would stand in the way of those that are followed.
+    del named.graph.value_info[:]
+    for name in wanted:
+        _name(named.graph, name)
+    graph = infer_types(named, follow_data=True).graph
+    return {v.name: tensor_shape(v) or [] for v in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _constants(graph: GraphProto, nodes: Iterable[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
+    """Constants by name, as far as they are in the file itself."""
+    for tensor in graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            yield tensor.name, tensor
+    for node in nodes:
+        if node.op_type == "Constant":
+            yield from ((node.output[0], each.t) for each in node.attribute if each.name == "value")
+
+
+def _may_be_frames(dims: Sequence[Dimension]) -> bool:
+    """Whether what is computed along the first axis tells what it is: of images, it is one of samples.
+
+    Where another dimension has the same name, nobody knows which of them is meant.
+    """
+    return len(dims) < _RANK_OF_IMAGES and (dims[0] is None or dims[0] not in dims[1:])
+
+
+def _unnamed_inputs(graph: GraphProto) -> Iterator[tuple[ValueInfoProto, Sequence[Dimension]]]:
+    """Inputs whose first dimension is free and may be a batch, but is not named so; one for each name.
+
+    With all their dimensions.
+    """
     seen: set[str] = set()
     for value in real_inputs(graph):
         dims = tensor_shape(value)
         if not dims or isinstance(dims[0], int) or not may_be_batch(dims) or is_named_batch(dims):
             continue
         if dims[0] not in seen:
-            yield value.name
+            yield value, dims
         if dims[0] is not None:
             seen.add(dims[0])
 
@@ -104,6 +151,42 @@ def _taken(layer: NodeProto) -> Iterator[tuple[str, int, int | None]]:
     elif layer.input:
         batch_first = "layout" in settings and settings["layout"].i == 1
         yield (layer.input[0], *((1, 0) if batch_first else (0, 1)))
+
+
+def _mixed(
+    node: NodeProto, dims: Mapping[str, Sequence[Dimension]], constants: Mapping[str, TensorProto]
+) -> Iterator[Dimension]:
+    """Dimensions along which a node computes with several places at once, which no node does with samples."""
+    sizes = dims.get(node.input[0], [])
+    if node.op_type in _WINDOWS:
+        yield from sizes[2:]
+    elif node.op_type == "MatMul":
+        yield from sizes[-1:]
+        yield from dims.get(node.input[1], [])[-2:-1]
+    elif node.op_type in _SOFTMAX:
+        axis = integer_attribute(node, "axis", None)
+        yield from () if axis is None else _at(sizes, [axis])
+    elif node.op_type in _REDUCTIONS:
+        yield from _at(sizes, _integers(node, "axes", constants))
+    else:
+        pads = _integers(node, "pads", constants)
+        if len(pads) == 2 * len(sizes):
+            padded = zip(sizes, pads, pads[len(sizes) :], strict=False)
+            yield from (size for size, before, after in padded if before or after)
+
+
+def _at(sizes: Sequence[Dimension], axes: Iterable[int]) -> Iterator[Dimension]:
+    """Dimensions along axes, where there are these."""
+    return (sizes[axis] for axis in axes if -len(sizes) <= axis < len(sizes))
+
+
+def _integers(node: NodeProto, name: str, constants: Mapping[str, TensorProto]) -> list[int]:
+    """Integers of an attribute, or of the second input where that is a constant; none where neither is."""
+    stated = next((list(each.ints) for each in node.attribute if each.name == name), None)
+    if stated is not None:
+        return stated
+    tensor = constants.get(node.input[1]) if len(node.input) > 1 else None
+    return [] if tensor is None else numpy_helper.to_array(tensor).ravel().tolist()
 
 
 def _steps_of(name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
-from qglow.core.errors import UnboundError, UsageError
+from qglow.core.errors import UnboundError, UndecidedError, UsageError
 from qglow.core.jobs import Jobs
 from qglow.core.progress import Progress, start
 from qglow.core.types import Shape
@@ -19,6 +20,7 @@ from qglow.recipe.data import KEPT
 from qglow.recipe.schema import Recipe
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.engine import CompiledEngine
+from qglow.toolchain.given_by_samples import given_by_samples
 from qglow.toolchain.loaded import LoadedModel
 from qglow.toolchain.options import CompileOptions
 from qglow.toolchain.samples import FreeInputs, open_samples, open_specified
@@ -81,20 +83,39 @@ def profile_free_model(
 ) -> Profile:
     """Profile a model with free dimensions, over samples whose shapes may differ; see `profile_model`.
 
-    Raises UsageError also for a batch size other than 1.
+    Inputs whose values decide shapes or parameters become constants where all samples have the same value.
+
+    Raises UsageError also for a batch size other than 1, DataError for deciding values that differ.
     """
-    if batch_size not in (None, 1):
-        raise UsageError(
-            f"batch_size {batch_size}: shapes are free, so samples run one by one", field="batch_size"
+    if progress is not None:
+        progress = functools.cache(progress)  # one display, whether samples are read once or again
+    try:
+        if batch_size not in (None, 1):
+            raise UsageError(
+                f"batch_size {batch_size}: shapes are free, so samples run one by one", field="batch_size"
+            )
+        bound, opened = _open_free(model, data, recipe)
+        return profile_shapes(
+            bound,
+            opened,
+            lambda loaded: _engine(loaded, engine, options, jobs),
+            None if recipe is None else recipe.preprocessing,
+            keep_samples,
+            start(progress, opened.size),
         )
-    bound, opened = _open_free(model, data, recipe)
-    return profile_shapes(
-        bound,
-        opened,
-        lambda loaded: _engine(loaded, engine, options, jobs),
-        None if recipe is None else recipe.preprocessing,
-        keep_samples,
-        start(progress, opened.size),
+    except UndecidedError as missing:
+        decided = given_by_samples(model, missing, data, recipe)
+    profiled = profile_free_model if isinstance(decided, UndecidedModel) else profile_model
+    return profiled(
+        decided,  # type: ignore[arg-type]
+        data,
+        recipe=recipe,
+        batch_size=batch_size,
+        engine=engine,
+        keep_samples=keep_samples,
+        options=options,
+        progress=progress,
+        jobs=jobs,
     )
 
 

@@ -19,6 +19,7 @@ from qglow.core.errors import DataError, ModelError, UnboundError, UndecidedErro
 from qglow.core.kept_imports import KeptImports
 from qglow.core.model_place import ModelPlace
 from qglow.core.types import Array, Dimension, Given, Shape, TensorType
+from qglow.profiling.profile import Profile
 from qglow.quantization.imported import quantize_imported
 from qglow.recipe.schema import Recipe
 from qglow.runtime.executable import check_input_names
@@ -159,6 +160,11 @@ class UndecidedModel:
     def at(self, shapes: Mapping[str, Sequence[int]], kept: KeptImports | None = None) -> LoadedModel:
         """The model with these shapes of inputs; `kept` as for `read_model`, which raises what this does."""
         return self._checked(self.source.read({**self.source.shapes, **shapes}, self.source.values, kept))
+
+    def in_profile(self, profile: Profile) -> LoadedModel:
+        """The model with the shapes of a profile, and its values where the caller gave none."""
+        values = {**profile.model.values, **self.source.values}
+        return self._checked(self.source.read({**self.source.shapes, **profile.shapes}, values))
 
     def decided(self, inputs: Mapping[str, Array]) -> Decided:
         """The model for these inputs.

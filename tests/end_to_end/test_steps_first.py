@@ -191,6 +191,87 @@ def _declared(nodes: list[NodeProto], inputs: list[onnx.ValueInfoProto]) -> dict
     return {value.name: tensor_shape(value) for value in proto.graph.input}
 
 
+FRAMES = {
+    "windows": [node("Unsqueeze", ["x", "lead"], ["image"]), node("Conv", ["image", "kernel"], ["y"])],
+    "pools": [node("Unsqueeze", ["x", "lead"], ["i"]), node("MaxPool", ["i"], ["y"], kernel_shape=[2, 1])],
+    "padded": [node("Pad", ["x", "around"], ["y"])],
+    "mean": [node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)],
+    "among each other": [
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("MatMul", ["x", "t"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "x"], ["y"]),
+    ],
+}
+SAMPLES = {
+    "rows": [node("MatMul", ["x", "kernel"], ["y"])],
+    "channels": [node("Unsqueeze", ["x", "second"], ["c"]), node("Conv", ["c", "filter"], ["y"])],
+    "padded inside": [node("Pad", ["x", "inside"], ["y"])],
+    "sums of rows": [node("ReduceSum", ["x", "second"], ["y"])],
+}
+CONSTANTS = {
+    "lead": np.array([0, 1]),
+    "second": np.array([1]),
+    "kernel": np.ones((4, 1, 3, 3), np.float32),
+    "filter": np.ones((4, 1, 3), np.float32),
+    "around": np.array([2, 0, 2, 0]),
+    "inside": np.array([0, 2, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("first", [None, "s0", "x_dim_0"])
+@pytest.mark.parametrize(("nodes", "name"), [(FRAMES, "x_steps"), (SAMPLES, None)])
+def test_what_is_computed_along_the_first_axis_tells_frames(
+    nodes: dict[str, list[NodeProto]], name: str | None, first: str | None
+) -> None:
+    for what, some in nodes.items():
+        held = [onnx.numpy_helper.from_array(data, key) for key, data in CONSTANTS.items()]
+        x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [first, WIDTH])
+        proto = helper.make_model(
+            helper.make_graph(some, "g", [x], [], held), opset_imports=[helper.make_opsetid("", 13)]
+        )
+        name_steps(proto, some)
+        assert tensor_shape(proto.graph.input[0]) == [name or first, WIDTH], what
+
+
+def test_images_and_dimensions_of_one_name_tell_nothing() -> None:
+    pool = [node("GlobalAveragePool", ["x"], ["p"]), node("ReduceMean", ["p"], ["y"], axes=[0])]
+    image = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 3, 8, 8])
+    assert _declared(pool, [image]) == {"x": [None, 3, 8, 8]}
+    square = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["s", "s"])
+    assert _declared([node("Softmax", ["x"], ["y"], axis=-1)], [square]) == {"x": ["s", "s"]}
+
+
+def test_a_network_of_frames_is_calibrated_on_all_of_them(tmp_path: Path) -> None:
+    """Frames without a batch seemed to be as many samples: int8 of one frame was used for a hundred."""
+    random = np.random.default_rng(9)
+    stored = {
+        "w": random.normal(size=(8, 1, 5, 5)).astype(np.float32),
+        "v": random.normal(size=(8, 3)).astype(np.float32),
+        "lead": np.array([0, 1]),
+        "around": np.array([2, 2, 2, 2]),
+    }
+    nodes = [
+        node("Pad", ["x", "around"], ["padded"]),
+        node("Unsqueeze", ["padded", "lead"], ["image"]),
+        node("Conv", ["image", "w"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        node("ReduceMean", ["r"], ["m"], axes=[0, 2, 3], keepdims=0),
+        node("Unsqueeze", ["m", "row"], ["u"]),
+        node("MatMul", ["u", "v"], ["y"]),
+    ]
+    stored["row"] = np.array([0])
+    path = save(tiny_model(nodes, {"x": ("x_dim_0", WIDTH)}, ["y"], stored, opset=13), tmp_path)
+    samples = [{"x": random.normal(size=(n, WIDTH)).astype(np.float32)} for n in (20, 20, 20, 30, 20, 9)]
+    model = qglow.load_model(path)
+    profile = model.profile(samples)
+    assert (profile.samples, profile.shapes) == (6, {"x": (20, WIDTH)})
+    program, reference = model.quantize(profile).compile(), session(path)
+    for sample in samples:
+        wanted = reference.run(None, sample)[0]
+        assert np.abs(program(sample)["y"] - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
 def test_states_of_later_steps_are_seen(tmp_path: Path) -> None:
     """Single steps, which these runs were profiled as, have states of two thirds of that range."""
     model = qglow.load_model(classifier(tmp_path, ("steps", "batch")))

@@ -12,7 +12,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
+import qglow
 from qglow.core.errors import InternalError
 from qglow.core.types import Quantization, float_type
 from qglow.exporter import export_qdq, quantized_value_names
@@ -41,7 +43,7 @@ from tests.unit.exporter.quantized import (
     largest_step,
     optimized_operators,
 )
-from tests.unit.importer.tiny import assert_close
+from tests.unit.importer.tiny import assert_close, save, session, tiny_model
 
 IMAGE = (2, 6, 9, 8)
 Y = Quantization.per_tensor(0.21, -31)
@@ -338,3 +340,18 @@ def test_profiling_nodes_are_left_out() -> None:
     g.builder.append(QuantizationProfile(), x)
     graph = g.builder.finish(g.builder.node(Relu(), x, name="y"))
     assert "QuantizationProfile" not in {n.op_type for n in export_qdq(graph).graph.node}
+
+
+def test_weights_with_equal_scales_load_where_exact_sums_are_asked_for(tmp_path: Path) -> None:
+    """Exact sums without VNNI make int8 weights uint8, each with a zero point of its own."""
+    random = np.random.default_rng(6)
+    weights = {"v": random.permuted(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), axis=0)}
+    weights["w"] = random.permuted(weights["v"], axis=0)
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    model = qglow.load_model(save(tiny_model(nodes, {"x": (1, 8)}, ["y"], weights), tmp_path))
+    data = {"x": random.standard_normal((32, 8)).astype(np.float32)}
+    quantized = model.quantize(model.profile(data), repair=False)
+    quantized.export_qdq(tmp_path / "m.qdq.onnx")
+    one = {"x": data["x"][:1]}
+    (found,) = session(tmp_path / "m.qdq.onnx", optimize=True).run(None, one)
+    assert_close(found, quantized.compile(threads=1)(one)["y"], "onnxruntime")
