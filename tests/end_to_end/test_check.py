@@ -105,8 +105,9 @@ def test_an_unknown_entry_names_the_nearest(folder: Path, capsys: Capture) -> No
 
 
 def _free_filter(path: Path, *, sized: bool) -> None:
-    """A filter of signals [batch, N]; sized: and of as many elements as an input says."""
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "N"])]
+    """A filter of signals [batch, N]; sized: of one signal, and of as many elements as an input says."""
+    shape = [1, 8] if sized else ["batch", "N"]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     held = [numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")]
     if sized:
@@ -142,9 +143,14 @@ def test_free_dimensions_are_those_of_the_data(tmp_path: Path, capsys: Capture, 
 
 def test_values_that_decide_shapes_are_named(tmp_path: Path, capsys: Capture) -> None:
     _free_filter(tmp_path / "m.onnx", sized=True)
-    _signals(tmp_path, ends=np.full((12, 1), 1))
     path = tmp_path / "b.yaml"
     path.write_text("models: {m: {model: m.onnx, calibration: c.npz, data: t.npz, metric: sqnr}}\n")
+    _signals(tmp_path)
     assert main(["check", "--baseline", str(path)]) == 2
     error = capsys.readouterr().err
     assert "the values of 'ends' decide shapes" in error and "`quantized`" in error and "--value" not in error
+    _signals(tmp_path, ends=np.arange(1, 13)[:, None] // 4)
+    assert main(["check", "--baseline", str(path)]) == 4
+    assert "m: sample 3 has another value of input 'ends' than sample 0" in capsys.readouterr().err
+    _signals(tmp_path, ends=np.full((12, 1), 8))
+    assert main(["check", "--baseline", str(path)]) == 0

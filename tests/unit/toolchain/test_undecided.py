@@ -95,6 +95,30 @@ def test_what_needs_one_graph_asks_for_the_values(path: Path) -> None:
         program.bind({}, {})
 
 
+def test_values_that_all_samples_share_are_those_of_the_profile(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sampling rate that every sample holds, for example: nobody has to give it once more."""
+    model, random = qglow.load_model(path), np.random.default_rng(5)
+    rows = [{**feeds(3, 4), "x": random.normal(size=(2, 6)).astype(np.float32)} for _ in range(8)]
+    profile = model.profile(rows)
+    assert {name: np.ravel(value).tolist() for name, value in profile.model.values.items()} == {
+        "sizes": [3, 4],
+        "axes": [1],
+    }
+    program = model.quantize(profile).compile(threads=1)
+    (wanted,) = session(path).run(None, rows[0])
+    assert np.abs(program({"x": rows[0]["x"]})["y"] - wanted).max() < 0.05 * np.abs(wanted).max()
+    with pytest.raises(qglow.DataError, match="sample 8 has another value of input 'sizes' than sample 0"):
+        model.profile([*rows, feeds(4, 3)])
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for number, row in enumerate(rows):
+        np.savez(folder / f"{number}.npz", **row)  # type: ignore[arg-type]
+    assert main(["profile", str(path), "--data", str(folder), "-o", str(tmp_path / "p.yaml")]) == 0
+    assert "values of sizes, axes as in the samples: they decide shapes" in capsys.readouterr().err
+
+
 def test_wrong_inputs_are_told_in_one_line(path: Path) -> None:
     program = qglow.load_model(path, native=True).compile(threads=1)
     with pytest.raises(qglow.DataError, match="inputs x given, x, sizes, axes wanted"):
