@@ -6,6 +6,7 @@
 - A constant with rare extremes: all other elements would share a few levels.
 - Indices carried as floats, such as positions: 255 steps cannot tell more of them apart. They come from
   integers, or become integers or answers of comparisons in the end.
+- Places that a model computes (see `places`): rounding would move what is fetched there.
 - Sums that a mean divides by a number of elements: they grow with it, so that no range of calibration holds
   for longer texts or signals. The mean that comes of both may be int8 again.
 - Values of unlike ranges put together, such as boxes of hundreds of pixels and scores up to 1, in what a
@@ -27,6 +28,7 @@ from qglow.graph.graph import Graph, Node, Value
 from qglow.profiling.histogram import ValueProfile
 from qglow.quantization.marks import SENTINEL, mark_in_profile
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
+from qglow.quantization.places import keep_places_float
 from qglow.quantization.weights import adds_nothing_up
 
 FEWEST = 16
@@ -53,6 +55,7 @@ def keep_unsuited_float(graph: Graph, statistics: Statistics, reasons: FloatReas
     _keep_sums(graph, reasons)
     _keep_carried_integers(graph, statistics, reasons)
     _keep_coming_integers(graph, reasons)
+    keep_places_float(graph, reasons)
 
 
 def _candidates(graph: Graph, reasons: FloatReasons) -> Iterator[Node]:
