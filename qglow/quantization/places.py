@@ -3,6 +3,9 @@
 A place is rounded to whole numbers, which choose what is fetched, and what is left of it weighs what lies on
 both sides. A step of int8 over all places of an image is a part of a pixel, or several pixels of a large one,
 and all that is fetched moves by it. Differences of places, such as an optical flow, would have both errors.
+
+Products of few terms are no layers: they turn and bend places (homographies, splines), and cost
+hardly anything. They stay float too, with what gives their operands.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from __future__ import annotations
 from qglow.core.types import ElementType
 from qglow.graph.graph import Graph, Node, Value
 from qglow.quantization.placement import FloatReasons, data_operands, handles_reals
+from qglow.quantization.weights import summed_terms
 
+FEW_TERMS = 32
+"""Terms of the sums of a product of matrices up to which it is taken to move places."""
 _WHOLE_NUMBERS = (ElementType.INT32, ElementType.INT64)
 
 
 def keep_places_float(graph: Graph, reasons: FloatReasons) -> None:
-    """Add to `reasons` light nodes that compute places, and those that add to them or subtract them."""
+    """Add to `reasons` the nodes that compute places, and light ones that add to them or subtract them."""
     numbers: set[Value] = set()
     places: set[Value] = set()
     for node in reversed(graph.nodes):
@@ -49,8 +55,9 @@ def _chooses(node: Node) -> bool:
 
 
 def _computes(node: Node) -> bool:
-    """Whether a node computes elements of others, one by one or as they are moved."""
-    return (node.operator.is_light or node.operator.elementwise) and not node.operator.reduces
+    """Whether a node computes elements of others, one by one, as they are moved, or by sums of few terms."""
+    is_simple = node.operator.is_light or node.operator.elementwise
+    return 0 < summed_terms(node) <= FEW_TERMS or (is_simple and not node.operator.reduces)
 
 
 def _computed(node: Node) -> list[Value]:

@@ -189,12 +189,17 @@ def unfit_weights(node: Node, what: str) -> str | None:
 
 def adds_nothing_up(node: Node) -> bool:
     """Whether a product of matrices multiplies one element by one, so that its sums have a single term."""
+    return summed_terms(node) == 1
+
+
+def summed_terms(node: Node) -> int:
+    """Number of terms of each sum in a product of matrices; 0 for other nodes."""
     policy = node.operator.accumulate
     if policy is not None:
         weights = node.operand(policy.w)
-        return weights is not None and len(weights.type.shape) == 2 and weights.type.shape[0] == 1
+        return weights.type.shape[0] if weights is not None and len(weights.type.shape) == 2 else 0
     first = node.inputs[0] if node.operator.multiplies_activations else None
-    return first is not None and first.type.shape[-1:] == (1,)
+    return first.type.shape[-1] if first is not None and first.type.shape else 0
 
 
 def _own_name(graph: Graph, node: Node, wanted: str) -> str:

@@ -75,12 +75,65 @@ def test_a_flow_has_no_steps_of_the_size_of_an_image(tmp_path: Path) -> None:
     assert not {"Conv_0", "Conv_2"} & set(float_nodes)
 
 
+def bent(folder: Path) -> Path:
+    """An image rectified by a spline through 20 points, as before text is read: products give the places."""
+    random = np.random.default_rng(5)
+    across = np.linspace(-1, 1, 10)
+    points = np.concatenate([np.stack([across, np.full(10, side)], 1) for side in (-1.0, 1.0)])
+    steps = np.linspace(-1, 1, SIZE)
+    pixels = np.stack(np.meshgrid(steps, steps), 2).reshape(-1, 2)
+    ones, rest = np.ones((20, 1)), np.zeros((3, 3))
+    radial = _radial(points[:, None] - points)
+    system = np.block([[ones, points, radial], [rest[:2, :1], rest[:2, :2], points.T], [rest[:1], ones.T]])
+    basis = np.concatenate([np.ones((SIZE**2, 1)), pixels, _radial(pixels[:, None] - points)], 1)
+    constants: dict[str, Array] = {
+        "a": random.normal(size=(8, 1, 3, 3)) / 3,
+        "b": random.normal(size=(SIZE**2 * 8 // 9, 40)) / 400,
+        "points": points[None],
+        "end": np.zeros((1, 3, 2)),
+        "inverse": np.linalg.inv(system),
+        "basis": basis,
+    }
+    constants = {name: data.astype(np.float32) for name, data in constants.items()}
+    constants |= {"pair": np.array([1, 20, 2]), "image": np.array([1, SIZE, SIZE, 2])}
+    nodes = [
+        node("Conv", ["x", "a"], ["features"], strides=[3, 3], pads=[1] * 4),
+        node("Flatten", ["features"], ["row"]),
+        node("MatMul", ["row", "b"], ["layer"]),
+        node("Reshape", ["layer", "pair"], ["steps"]),
+        node("Add", ["points", "steps"], ["moved"]),
+        node("Concat", ["moved", "end"], ["ends"], axis=1),
+        node("MatMul", ["inverse", "ends"], ["spline"]),
+        node("MatMul", ["basis", "spline"], ["places"]),
+        node("Reshape", ["places", "image"], ["grid"]),
+        node("GridSample", ["x", "grid"], ["y"], align_corners=1, padding_mode="border"),
+    ]
+    return save(tiny_model(nodes, {"x": (1, 1, SIZE, SIZE)}, ["y"], constants, opset=16), folder)
+
+
+def _radial(offsets: Array) -> Array:
+    squares = np.square(offsets).sum(-1)
+    result: Array = squares * np.log(squares + 1e-6)
+    return result
+
+
+def test_a_spline_bends_an_image_in_float(tmp_path: Path) -> None:
+    model = qglow.load_model(bent(tmp_path))
+    quantized = model.quantize(model.profile([picture(seed) for seed in range(8)]), repair=False)
+    x = picture(99)
+    [y] = session(model.path).run(None, {"x": x})
+    assert decibels(quantized.compile(threads=1)({"x": x})["y"], y) > 30
+    float_nodes = {row.name for row in quantized.report.float_nodes}
+    assert {"MatMul_6", "MatMul_7"} <= float_nodes
+    assert not {"Conv_0", "MatMul_2"} & float_nodes
+
+
 def chosen(decision: str) -> Graph:
     """Rows of a table: a layer, a factor, a sum, then their numbers, by rounding or by the largest."""
     b = GraphBuilder("g")
-    x, table = b.input("x", float_type(4, 8)), b.input("table", float_type(16, 3))
+    x, table = b.input("x", float_type(4, 40)), b.input("table", float_type(16, 3))
     hidden = b.node(Relu(), x, name="hidden")
-    w = b.constant("w", np.eye(8, dtype=np.float32))
+    w = b.constant("w", np.ones((40, 8), np.float32))
     layer = b.node(Gemm(), hidden, w, name="layer")
     scaled = b.node(Mul(), layer, b.constant("two", np.array(2, np.float32)), name="scaled")
     place = b.node(Add(), scaled, b.constant("ones", np.ones(8, np.float32)), name="place")
