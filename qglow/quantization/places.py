@@ -16,7 +16,7 @@ from qglow.quantization.placement import FloatReasons, data_operands, handles_re
 from qglow.quantization.weights import summed_terms
 
 FEW_TERMS = 32
-"""Terms of the sums of a product of matrices up to which it is taken to move places."""
+"""Terms up to which sums, those of products of matrices among them, are taken to move places."""
 _WHOLE_NUMBERS = (ElementType.INT32, ElementType.INT64)
 
 
@@ -56,8 +56,14 @@ def _chooses(node: Node) -> bool:
 
 def _computes(node: Node) -> bool:
     """Whether a node computes elements of others, one by one, as they are moved, or by sums of few terms."""
-    is_simple = node.operator.is_light or node.operator.elementwise
-    return 0 < summed_terms(node) <= FEW_TERMS or (is_simple and not node.operator.reduces)
+    terms = summed_terms(node)
+    if node.operator.reduces:
+        terms = max(
+            (value.type.size // max(node.output.type.size, 1) for value in _computed(node)), default=0
+        )
+    elif node.operator.is_light or node.operator.elementwise:
+        return True
+    return 0 < terms <= FEW_TERMS
 
 
 def _computed(node: Node) -> list[Value]:

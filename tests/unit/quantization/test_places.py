@@ -16,6 +16,7 @@ from qglow.graph.ops.functions import Floor
 from qglow.graph.ops.linear import Gemm
 from qglow.graph.ops.movement import Gather
 from qglow.graph.ops.ranking import ArgMax
+from qglow.graph.ops.reduce import ReduceSum
 from qglow.graph.ops.shape import Cast
 from qglow.quantization.placement import FloatReasons
 from qglow.quantization.places import keep_places_float
@@ -160,3 +161,17 @@ def test_what_computes_a_place_is_kept_back_to_the_layer() -> None:
 
 def test_the_largest_of_scores_is_no_place() -> None:
     assert kept(chosen("largest")) == set()
+
+
+def test_a_product_may_be_written_as_a_sum_of_few_products() -> None:
+    b = GraphBuilder("g")
+    x, table = b.input("x", float_type(4, 40)), b.input("table", float_type(16, 3))
+    layer = b.node(Gemm(), x, b.constant("w", np.ones((40, 3), np.float32)), name="layer")
+    turned = b.node(Mul(), layer, b.constant("axis", np.ones(3, np.float32)), name="turned")
+    place = b.node(ReduceSum(axes=(1,), keepdims=False), turned, name="place")
+    many = b.node(ReduceSum(axes=(1,), keepdims=False), b.node(Relu(), x, name="parts"), name="many")
+    both = b.node(Add(), place, many, name="both")
+    first = b.node(Floor(), both, name="first")
+    numbers = b.node(Cast(to=ElementType.INT64), first, name="numbers")
+    graph = b.finish(b.node(Gather(axis=0), table, numbers, name="rows"))
+    assert kept(graph) == {"turned", "place", "both", "first"}
