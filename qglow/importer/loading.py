@@ -20,6 +20,7 @@ from qglow.importer.filled_places import with_filled_places
 from qglow.importer.inlining import with_functions_inlined
 from qglow.importer.last_selected import with_last_selected
 from qglow.importer.routed_experts import with_routed_experts
+from qglow.importer.sparse import make_dense
 from qglow.importer.steps import name_steps
 from qglow.importer.wire import without_large_data
 from qglow.interchange.nodes import outer_inputs
@@ -76,6 +77,10 @@ def _load(place: ModelPlace) -> ModelFile:
     proto, large = _parse(place, data)
     opset = _opset(place, proto)
     _name_domains(proto, opset)
+    try:
+        make_dense(proto)
+    except ModelError as error:
+        raise ModelError(f"{place}: {error}") from error
     nodes = _sorted_nodes(place, proto.graph)
     try:
         inlined = with_functions_inlined(proto, nodes)
@@ -217,7 +222,6 @@ def _sorted_nodes(place: ModelPlace, graph: onnx.GraphProto) -> list[NodeProto]:
     """Nodes in topological order, which ONNX demands and some exporters do not keep."""
     defined = _unique(place, (v.name for v in graph.input), "inputs")
     defined |= _unique(place, (t.name for t in graph.initializer), "initializers")
-    defined |= {t.values.name for t in graph.sparse_initializer}
     produced = _unique(place, (o for n in graph.node for o in n.output if o), "node outputs")
     clash = sorted(defined & produced)
     if clash:

@@ -17,7 +17,7 @@ from qglow.graph.ops.quantize import Dequantize
 from qglow.importer.integers import moved_integers, passed_on
 from qglow.importer.loading import ModelFile, first_line
 from qglow.importer.naming import Names
-from qglow.importer.node import CannotImport, Context
+from qglow.importer.node import Context
 from qglow.importer.tensors import NARROW, is_unsigned, to_array
 from qglow.interchange.nodes import outer_names
 
@@ -45,7 +45,6 @@ class ValueTable:
         self.used |= {value.name for value in graph.output}
         self.names = Names(model.nodes, self.used | {n for node in model.nodes for n in node.output})
         self._place, self._model = place, model
-        self._sparse = {tensor.values.name for tensor in graph.sparse_initializer}
         self._readers = _readers(model)
         self.context = Context(
             model.opset,
@@ -60,10 +59,7 @@ class ValueTable:
         self.context.unsigned.update(unsigned)
 
     def input(self, name: str) -> Value | None:
-        """The value of a name; None for no name.
-
-        Raises UnknownValue, and CannotImport for a sparse constant.
-        """
+        """The value of a name; None for no name. Raises UnknownValue."""
         if not name:
             return None
         if name not in self.values and name in self.initializers:
@@ -73,8 +69,6 @@ class ValueTable:
                 self.context.unsigned.add(name)
             if tensor.data_type in NARROW:
                 self.context.narrow[name] = NARROW[tensor.data_type]
-        if name in self._sparse:
-            raise CannotImport(f"'{name}' is a sparse initializer; store it dense")
         if name not in self.values:
             raise UnknownValue(name)
         return self.values[name]
