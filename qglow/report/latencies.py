@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from qglow.core.batch import batch_of
+from qglow.core.batch import as_taken, batch_of
 from qglow.core.errors import DataError
 from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
@@ -127,7 +127,8 @@ def _inputs(
     first = next(batches(opened, size), None)
     if first is None:
         raise DataError("data has no samples")
-    return {name: a if first.whole else filled(a, size) for name, a in first.inputs.items()}
+    whole = {name: a if first.whole else filled(a, size) for name, a in first.inputs.items()}
+    return {name: as_taken(array, kinds[name].shape) for name, array in whole.items()}
 
 
 def _wanted(name: str, only: Collection[str] | None) -> bool:

@@ -114,17 +114,26 @@ class OnnxruntimeModel:
         return self._inputs[name].shape if name in self._inputs else array.shape
 
     def bind(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Callable[[], None]]:
-        """Output arrays, and a callable that fills them from these very inputs, which are contiguous."""
+        """Output arrays, and a callable that fills them from these very inputs, which are contiguous.
+
+        Outputs whose number of axes the file states wrong are not filled: onnxruntime only makes such arrays
+        itself.
+        """
         first = self(inputs)
-        targets = {name: np.ascontiguousarray(array) for name, array in first.items()}
+        stated = {value.name: len(value.shape) for value in self._session.get_outputs()}
+        targets = {name: np.array(array, order="C") for name, array in first.items()}
         binding = self._session.io_binding()
         for name, array in inputs.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        for name, array in targets.items():
+        wrong = [name for name, array in targets.items() if stated[name] not in (0, array.ndim)]
+        for name in targets.keys() - set(wrong):
+            array = targets[name]
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         session = self._session
 
         def run() -> None:
+            for name in wrong:
+                binding.bind_output(name, "cpu")
             session.run_with_iobinding(binding)
 
         run.__dict__["keep"] = (targets, dict(inputs))

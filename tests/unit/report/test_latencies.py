@@ -43,6 +43,15 @@ def test_the_first_samples_are_the_inputs_and_fill_a_larger_batch(fed: list[dict
     assert len(fed) == 2 and all(np.array_equal(inputs["x"], expected) for inputs in fed)
 
 
+def test_a_number_without_axes_comes_from_data() -> None:
+    proto = linear_model()
+    proto.graph.input.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, []))
+    proto.graph.output[0].name = "y"
+    proto.graph.node.append(helper.make_node("Mul", ["logits", "t"], ["y"], "scaled"))
+    data = [{"x": row[None], "t": np.full((), 0.5, np.float32)} for row in FEATURES["x"]]
+    assert set(qglow.bench(qglow.load_model(proto), data, alternations=1).latencies)
+
+
 def test_inputs_without_data_are_random(fed: list[dict[str, Array]]) -> None:
     qglow.bench(qglow.load_model(linear_model(), shapes={"x": (2, 4)}), alternations=1)
     assert fed[0]["x"].shape == (2, 4) and np.unique(fed[0]["x"]).size == 8

@@ -129,3 +129,34 @@ def test_a_weight_that_two_products_share_can_be_compared(
     found = qglow.compare(model.quantize(model.profile(data), repair=False), data, threads=1)
     assert found.pairing(INT8, FLOAT).overall.sqnr_db > 15.0
     assert capfd.readouterr().err == ""
+
+
+def test_outputs_whose_number_of_axes_is_stated_wrong_are_bound() -> None:
+    """CatBoost states [N] for what onnxruntime's operator gives as [N, 1]."""
+    tree = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [1, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights": [1.5, -2.5],
+        "n_targets": 1,
+    }
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **tree)
+    x, y = (
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s)
+        for n, s in (("x", ["N", 2]), ("y", ["N"]))
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)]
+    proto = helper.make_model(helper.make_graph([node], "tree", [x], [y]), opset_imports=opsets, ir_version=8)
+    _, run = OnnxruntimeModel(proto.SerializeToString(), shapes={"x": (3, 2)}).bind(
+        {"x": np.ones((3, 2), np.float32)}
+    )
+    run()
+    run()
+    assert list(qglow.bench(qglow.load_model(proto), alternations=1).latencies)
