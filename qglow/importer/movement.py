@@ -98,7 +98,26 @@ def import_pad(node: ImportNode) -> None:
         pads[axis], pads[rank + axis] = amounts[position], amounts[len(axes) + position]
     source = _cut(node, pads) if min(pads, default=0) < 0 else node.value(0)
     grown = tuple(max(0, pad) for pad in pads)
-    node.emit(Pad(pads=grown, value=value if mode == "constant" else 0.0, mode=mode), source)
+    quantization = source.type.quantization
+    if quantization is None:
+        node.emit(Pad(pads=grown, value=value if mode == "constant" else 0.0, mode=mode), source)
+        return
+    real = _real_padding(node, source, value) if mode == "constant" else 0.0
+    result = node.proto.output[0]
+    padded = Pad(pads=grown, value=real, mode=mode)
+    node.results[result] = node.context.emit(node.name, padded, [source], result, quantization)
+
+
+def _real_padding(node: ImportNode, source: Value, number: float) -> float:
+    """The real that a number means which is put around integers with parameters."""
+    quantization = source.type.quantization
+    if quantization is None or quantization.axis is not None:
+        node.refuse(f"'{source.name}' holds integers with a scale for each channel; pad their reals")
+    given = node.inputs[2] if node.has_input(2) else None
+    signed = given is not None and given.type.is_quantized
+    unsigned = source.name in node.context.unsigned and not signed
+    middle = 1 << (8 * source.type.element.size - 1) if unsigned else 0
+    return float((number - middle - quantization.zero_point) * quantization.scale)
 
 
 def _cut(node: ImportNode, pads: Sequence[int]) -> Value:

@@ -14,7 +14,7 @@ from qglow.core.types import ElementType, Quantization
 from qglow.graph.graph import Value
 from qglow.graph.ops.elementwise import Mul, Sub
 from qglow.graph.ops.quantize import Dequantize, Quantize
-from qglow.graph.ops.shape import Cast
+from qglow.graph.ops.shape import Cast, Transpose
 from qglow.importer import conv, elementwise, functions, linear, pool, shape, softmax
 from qglow.importer.node import ImportNode, ImportRule
 from qglow.importer.quantize import (
@@ -45,7 +45,7 @@ def import_qlinear_conv(node: ImportNode) -> None:
     operands = [x, w]
     if node.has_input(8):
         operands.append(node.part_constant("bias", bias(node, 8, scales, 0)))
-    _finish(node, _compute(node, operands), 6)
+    _finish(node, _compute_images(node, operands), 6)
 
 
 def import_qlinear_matmul(node: ImportNode) -> None:
@@ -80,9 +80,8 @@ def import_qlinear_concat(node: ImportNode) -> None:
 
 
 def import_unary(node: ImportNode) -> None:
-    """x, then y's parameters; images with their channels last are not supported."""
-    node.require(node.integer("channels_last", 0) == 0, "channels_last: channels are the second axis here")
-    _finish(node, _compute(node, [_real(node, 0)], "channels_last"), 3)
+    """x, then y's parameters."""
+    _finish(node, _compute_images(node, [_real(node, 0)]), 3)
 
 
 def import_binary(node: ImportNode) -> None:
@@ -129,6 +128,18 @@ def _compute(node: ImportNode, operands: Sequence[Value], *dropped: str) -> Valu
     return node.inner(kind, operands, node.name, result, dropped).run(FLOAT_RULES[kind].function)
 
 
+def _compute_images(node: ImportNode, operands: Sequence[Value]) -> Value:
+    """The float operator, where channels_last may say that the channels of x and y are their last axis."""
+    if not node.integer("channels_last", 0):
+        return _compute(node, operands, "channels_last")
+    x, *others = operands
+    rank = len(x.type.shape)
+    node.require(rank > 2, f"channels_last of {rank} dimensions")
+    first = node.emit(Transpose(perm=(0, rank - 1, *range(1, rank - 1))), x, part="channels_first")
+    result = _compute(node, [first, *others], "channels_last")
+    return node.emit(Transpose(perm=(0, *range(2, rank), 1)), result, part="channels_last")
+
+
 def _float_name(node: ImportNode) -> str:
     """The float operator that a QLinear operator, or QGemm, is the integer form of."""
     name = node.proto.op_type
@@ -158,6 +169,7 @@ CONTRIBUTED: dict[str, ImportRule] = {
     "QLinearAdd": _QLINEAR_BINARY,
     "QLinearAveragePool": _QLINEAR_UNARY,
     "QLinearConcat": ImportRule(import_qlinear_concat, newest=1, reads_unsigned=True),
+    "QLinearConv": ImportRule(import_qlinear_conv, newest=1, reads_unsigned=True),
     "QLinearGlobalAveragePool": _QLINEAR_UNARY,
     "QLinearLeakyRelu": _QLINEAR_UNARY,
     "QLinearMul": _QLINEAR_BINARY,
