@@ -236,7 +236,10 @@ def _input_elements(
     refused: list[Refusal] = []
     for value in inputs:
         if not value.type.HasField("tensor_type"):
-            raise ModelError(f"{place}: input '{value.name}' is no tensor; only tensors are supported")
+            raise ModelError(
+                f"{place}: input '{value.name}' is no tensor, as inputs have to be; "
+                "begin the model behind it with qglow cut"
+            )
         number = value.type.tensor_type.elem_type
         elements[value.name] = PLAIN.get(number, ElementType.FLOAT)
         try:
@@ -250,7 +253,10 @@ def _input_elements(
                 if given is not None:
                     elements[value.name], parameters[value.name] = ElementType.INT8, given
             elif number not in PLAIN:
-                raise CannotImport("inputs of reals of 16 to 64 bits, integers and bool are supported")
+                raise CannotImport(
+                    "inputs of reals of 16 to 64 bits, integers and bool are supported; "
+                    "begin the model behind it with qglow cut"
+                )
         except CannotImport as refusal:
             refused.append(Refusal(f"input '{value.name}'", f"of {element_name(number)}", str(refusal)))
     return elements, parameters, refused, list(undecided)

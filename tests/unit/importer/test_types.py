@@ -9,6 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import qglow
+from qglow.core.errors import QglowError
 from tests.unit.importer.cases import floats
 from tests.unit.importer.tiny import save, session, tiny_model
 
@@ -102,3 +103,17 @@ def test_opset_6_says_where_the_second_operand_spreads(tmp_path: Path) -> None:
     path = save(tiny_model(nodes, {"x": [2, 3, 4]}, ["y"], {"b": b}, opset=6), tmp_path)
     expected = (x + b[:, None]) ** 2
     np.testing.assert_allclose(qglow.load_model(path).interpret({"x": x})["y"], expected, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["optional", "sequence", "string"])
+def test_inputs_of_no_numbers_say_where_to_begin(kind: str) -> None:
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
+    value = {
+        "optional": helper.make_value_info("x", helper.make_optional_type_proto(tensor)),
+        "sequence": helper.make_value_info("x", helper.make_sequence_type_proto(tensor)),
+        "string": helper.make_tensor_value_info("x", TensorProto.STRING, [2]),
+    }[kind]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "none", [value], [output])
+    with pytest.raises(QglowError, match="input 'x' .*; begin the model behind it with qglow cut"):
+        qglow.load_model(helper.make_model(graph, ir_version=8))
