@@ -45,7 +45,7 @@ def import_gemm(node: ImportNode) -> None:
 def _import_unfolded(node: ImportNode, x: Value, w: Value, alpha: float, beta: float, has_bias: bool) -> None:
     """The product, then alpha, then the addend with beta, as separate operators."""
     last = "" if alpha == 1.0 and not has_bias else "product"
-    result = node.emit(Gemm(), x, w, None, part=last)
+    result = node.emit(Gemm(), x, w, None, part=last, is_core=True)
     if alpha != 1.0:
         factor = node.part_constant("alpha", np.array(alpha, np.float32))
         result = node.emit(Mul(), result, factor, part="scaled" if has_bias else "")

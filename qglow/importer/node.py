@@ -110,6 +110,7 @@ class ImportNode:
             a.name: helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name
         }
         self._asked: set[str] = set()
+        self._core = False
         self._label = next(filter(None, proto.output), "")
         self.require(bool(self._label), "it has no output")
 
@@ -288,15 +289,21 @@ class ImportNode:
         *inputs: Value | None,
         part: str = "",
         output: int = 0,
+        is_core: bool = False,
     ) -> Value:
-        """Add an operator. Without `part` it gives the node's output of this number, else an intermediate."""
+        """Add an operator. Without `part` it gives the node's output of this number, else an intermediate.
+
+        is_core: an intermediate does the node's work and has its name; what gives the output moves it on.
+        """
         name = self.name
         if part:
-            name, result = self.context.part_names(name, self._label, part)
-            return self.context.emit(name, operator, inputs, result)
+            of_part, result = self.context.part_names(name, self._label, part)
+            is_first = is_core and not self._core
+            self._core = self._core or is_core
+            return self.context.emit(name if is_first else of_part, operator, inputs, result)
         result = self.proto.output[output]
         self.require(bool(result), "it has no first output")
-        if output:
+        if output or self._core:
             name, _ = self.context.part_names(name, result, f"output{output}")
         self.results[result] = self.context.emit(name, operator, inputs, result)
         return self.results[result]

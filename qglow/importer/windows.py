@@ -83,7 +83,7 @@ def emit_windowed(node: ImportNode, operator: Operator, *inputs: Value | None) -
     """Add an operator over images, and give its result as many axes as the node's input has."""
     if node.rank() != 3:
         return node.emit(operator, *inputs)
-    result = node.emit(operator, *inputs, part="image")
+    result = node.emit(operator, *inputs, part="image", is_core=True)
     shape = result.type.shape
     return node.emit(Reshape(shape=(*shape[:2], shape[3])), result)
 
@@ -113,13 +113,13 @@ def convolved(
     """
     bias, known = node.optional(bias_index), is_known(node.value(1))
     if known and (bias is None or is_known(bias)):
-        return node.emit(convolution(window, group), x, w, bias, part=part)
+        return node.emit(convolution(window, group), x, w, bias, part=part, is_core=True)
     if bias is None:
         return emit_product(node, window, group, x, w, part)
     channels = w.type.shape[0]
     node.require(bias.type.shape == (channels,), f"bias {list(bias.type.shape)} is not [{channels}]")
     if known:
-        result = node.emit(convolution(window, group), x, w, part="product")
+        result = node.emit(convolution(window, group), x, w, part="product", is_core=True)
     else:
         result = emit_product(node, window, group, x, w, "product")
     column = node.emit(Reshape(shape=(1, channels, 1, 1)), bias, part="bias")

@@ -214,10 +214,22 @@ def shortened(text: str) -> str:
 def names_of(node: Node, path: str = "") -> list[str]:
     """The names that a recipe may call a node by: its own and those of its results.
 
-    In a region these are the names there, and those with the region's path before them.
+    The results of a node that import made several of, such as a convolution of signals, are given by the
+    last of them, which only moves what the first computes. In a region these are the names there, and those
+    with the region's path before them.
     """
     own = [node.name, *(value.name for value in node.outputs)]
+    last = node
+    while (moved := _moved_on(last)) is not None and moved.name.startswith(f"{node.name}__"):
+        own += [value.name for value in moved.outputs]
+        last = moved
     return own + [path + name for name in own] if path else own
+
+
+def _moved_on(node: Node) -> Node | None:
+    """The only reader of a node's only result, if it is no product itself."""
+    users = node.outputs[0].users() if len(node.outputs) == 1 else []
+    return users[0] if len(users) == 1 and not users[0].operator.sums_products else None
 
 
 def _roles(graph: Graph, recipe: Recipe) -> Mapping[str, str]:
