@@ -23,10 +23,10 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _SCAN = "Scan"
 _PICK = "Gather"
 _OF_SIZES = frozenset({"Shape", "Size"})
-_WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
-_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"})
-_SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
-_MIXING = _WINDOWS | _REDUCTIONS | _SOFTMAX | {"MatMul", "Pad"}
+_OF_WINDOWS = frozenset({"kernel_shape", "strides", "dilations", "auto_pad"})
+"""Attributes of nodes whose windows lie along all axes of their input but the first two."""
+_REDUCTIONS = "Reduce"
+"""What names of reductions begin with."""
 _RANK_OF_IMAGES = 4
 """Axes of an input that is an image or more: the first one is always of samples."""
 
@@ -47,7 +47,7 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
     picks = list(_picks(proto.graph, nodes))
     mixing = []
     if all(unnamed.values()):
-        mixing = [node for node in nodes if node.op_type in _MIXING]
+        mixing = [node for node in nodes if node.op_type not in _RECURRENT and _mixes(node)]
     if not (layers or picks or mixing):
         return
     try:
@@ -66,7 +66,7 @@ def name_steps(proto: ModelProto, nodes: Iterable[NodeProto]) -> None:
     constants = dict(_constants(proto.graph, nodes)) if mixing else {}
     for node in mixing:
         steps.update(_mixed(node, dims, constants))
-        if node.op_type in _WINDOWS:
+        if _has_windows(node):
             batches.update(dims.get(node.input[0], [])[:1])
     for node, by in picks:
         sizes, axis = dims.get(node.input[0], []), integer_attribute(node, "axis", 0)
@@ -153,31 +153,33 @@ def _taken(layer: NodeProto) -> Iterator[tuple[str, int, int | None]]:
         yield (layer.input[0], *((1, 0) if batch_first else (0, 1)))
 
 
+def _mixes(node: NodeProto) -> bool:
+    """Whether `_mixed` knows what a node computes along its axes."""
+    return node.op_type in ("MatMul", "Pad") or node.op_type.startswith(_REDUCTIONS) or _has_windows(node)
+
+
+def _has_windows(node: NodeProto) -> bool:
+    return any(each.name in _OF_WINDOWS for each in node.attribute)
+
+
 def _mixed(
     node: NodeProto, dims: Mapping[str, Sequence[Dimension]], constants: Mapping[str, TensorProto]
 ) -> Iterator[Dimension]:
     """Dimensions along which a node computes with several places at once, which no node does with samples."""
     sizes = dims.get(node.input[0], [])
-    if node.op_type in _WINDOWS:
+    if _has_windows(node):
         yield from sizes[2:]
     elif node.op_type == "MatMul":
         yield from sizes[-1:]
         yield from dims.get(node.input[1], [])[-2:-1]
-    elif node.op_type in _SOFTMAX:
-        axis = integer_attribute(node, "axis", None)
-        yield from () if axis is None else _at(sizes, [axis])
-    elif node.op_type in _REDUCTIONS:
-        yield from _at(sizes, _integers(node, "axes", constants))
+    elif node.op_type.startswith(_REDUCTIONS):
+        axes = _integers(node, "axes", constants)
+        yield from (sizes[axis] for axis in axes if -len(sizes) <= axis < len(sizes))
     else:
         pads = _integers(node, "pads", constants)
         if len(pads) == 2 * len(sizes):
             padded = zip(sizes, pads, pads[len(sizes) :], strict=False)
             yield from (size for size, before, after in padded if before or after)
-
-
-def _at(sizes: Sequence[Dimension], axes: Iterable[int]) -> Iterator[Dimension]:
-    """Dimensions along axes, where there are these."""
-    return (sizes[axis] for axis in axes if -len(sizes) <= axis < len(sizes))
 
 
 def _integers(node: NodeProto, name: str, constants: Mapping[str, TensorProto]) -> list[int]:

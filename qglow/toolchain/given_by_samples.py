@@ -46,7 +46,7 @@ def given_by_samples(
 def _values(
     model: UndecidedModel, missing: UndecidedError, data: CalibrationSamples, recipe: Recipe | None
 ) -> Iterator[dict[str, Array]]:
-    """What each sample has for the inputs, in the shapes that these have."""
+    """Values of the inputs in each sample, in the shapes that these have."""
     specs, shapes = _forms(model, missing)
     for sample in open_specified(data.data, specs, recipe=recipe, select=data.select, samples=data.samples):
         whole = shapes({name: array.shape for name, array in sample.inputs.items()})

@@ -192,7 +192,10 @@ def _declared(nodes: list[NodeProto], inputs: list[onnx.ValueInfoProto]) -> dict
 
 
 FRAMES = {
-    "windows": [node("Unsqueeze", ["x", "lead"], ["image"]), node("Conv", ["image", "kernel"], ["y"])],
+    "windows": [
+        node("Unsqueeze", ["x", "lead"], ["image"]),
+        node("Conv", ["image", "kernel"], ["y"], strides=[1, 1]),
+    ],
     "pools": [node("Unsqueeze", ["x", "lead"], ["i"]), node("MaxPool", ["i"], ["y"], kernel_shape=[2, 1])],
     "padded": [node("Pad", ["x", "around"], ["y"])],
     "mean": [node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)],
@@ -205,7 +208,10 @@ FRAMES = {
 }
 SAMPLES = {
     "rows": [node("MatMul", ["x", "kernel"], ["y"])],
-    "channels": [node("Unsqueeze", ["x", "second"], ["c"]), node("Conv", ["c", "filter"], ["y"])],
+    "channels": [
+        node("Unsqueeze", ["x", "second"], ["c"]),
+        node("Conv", ["c", "filter"], ["y"], strides=[1]),
+    ],
     "padded inside": [node("Pad", ["x", "inside"], ["y"])],
     "sums of rows": [node("ReduceSum", ["x", "second"], ["y"])],
 }
@@ -239,7 +245,7 @@ def test_images_and_dimensions_of_one_name_tell_nothing() -> None:
     image = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 3, 8, 8])
     assert _declared(pool, [image]) == {"x": [None, 3, 8, 8]}
     square = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["s", "s"])
-    assert _declared([node("Softmax", ["x"], ["y"], axis=-1)], [square]) == {"x": ["s", "s"]}
+    assert _declared([node("MatMul", ["x", "x"], ["y"])], [square]) == {"x": ["s", "s"]}
 
 
 def test_a_network_of_frames_is_calibrated_on_all_of_them(tmp_path: Path) -> None:
@@ -254,7 +260,7 @@ def test_a_network_of_frames_is_calibrated_on_all_of_them(tmp_path: Path) -> Non
     nodes = [
         node("Pad", ["x", "around"], ["padded"]),
         node("Unsqueeze", ["padded", "lead"], ["image"]),
-        node("Conv", ["image", "w"], ["c"]),
+        node("Conv", ["image", "w"], ["c"], kernel_shape=[5, 5]),
         node("Relu", ["c"], ["r"]),
         node("ReduceMean", ["r"], ["m"], axes=[0, 2, 3], keepdims=0),
         node("Unsqueeze", ["m", "row"], ["u"]),
