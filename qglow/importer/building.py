@@ -138,9 +138,9 @@ class GraphImport:
             return None  # what they read is reported already
         except CannotImport as refusal:
             name = next(name for name in outputs if self._opaque.is_pending(name))
-            reason = f"only known when the model runs; {refusal}"
+            kind = "has a shape or a type that only a run tells"
             position = len(self._order) + len(self.problems)
-            self.problems[position] = Refusal(f"output '{name}'", "has a shape or a type that is", reason)
+            self.problems[position] = Refusal(f"output '{name}'", kind, str(refusal))
             return None
 
     def _add_tail(self, graph: Graph, tail: OpaqueTail, outputs: Sequence[str]) -> None:

@@ -279,9 +279,10 @@ class _Search:
     def settled(self, stage: Stage) -> Stage:
         """The last stage, or an earlier one where the compiled programs lose by the changes since.
 
-        A program that is enough better than a rehearsal of the stage before needs no comparison of programs.
+        A program that is enough better than a rehearsal of the stage before needs no comparison of programs,
+        and one without a range was compared before, for what it is worth on other samples.
         """
-        while self.repairs:
+        while self.repairs and stage.parameters:
             before = self._before[-1]
             if stage.measured.level >= before.level + GAIN_DB:
                 break

@@ -33,6 +33,11 @@ from qglow.tuning.wide_bound import most_level
 from qglow.tuning.wide_search import GAIN_DB, LARGEST_SHARE, STEEP_DB, most_cycles
 from qglow.tuning.widening import light_mixes
 
+FEW_SAMPLES = 128
+"""Samples below which a range is not taken to hold for others: one in as many of these lies beyond it."""
+NO_RANGE_DB = 4.0
+"""Worth of a form without any range where samples are so few, in dB."""
+
 
 def with_rows(
     before: Stage, recipe: Recipe, quantizer: Quantizer, made: Callable[[Recipe], Stage]
@@ -44,31 +49,37 @@ def with_rows(
     convolutions before a recurrent layer, with these. recipe: a layer that a rule of this one is about
     stays as it is. made: makes the stage of a recipe. Programs are compared, because a rehearsal does not
     round such rows. Ranges clip nothing of the samples that they are from, so that the gain on others is
-    larger, in recurrent layers most: there a form without any range may take the time of one that wins much.
+    larger, in recurrent layers and with few samples most: there a form without any range may take the time of
+    one that wins much, and with few samples it may lose a little on them.
     """
     choices = Choices.of(quantizer.graph, recipe)
     products = _products(quantizer.graph, choices, recipe)
     even = tuple(node for node in products if is_even(operand(node), quantizer.statistics))
     forms = [(even, Mix()), (products, Mix())]
     few: tuple[str, ...] = ()
-    if is_mostly(products, quantizer.graph):
+    mostly = is_mostly(products, quantizer.graph)
+    if mostly:
         light = next(iter(light_mixes(before)), Mix())
         few = _few_others(products, quantizer.graph, choices)
         forms += [(products, mix) for mix in (light, Mix.joined((light, Mix(few))))]
     recurrent = any(node.operator.recurs for node in quantizer.graph.nodes)
+    few_samples = mostly and quantizer.samples < FEW_SAMPLES
     best: tuple[Stage, tuple[Node, ...], Mix] | None = None
     for chosen, light in dict.fromkeys(forms):
         exact = Mix.joined((Mix(tuple(node.name for node in chosen)), light))
-        if not chosen or most_level(before, exact) < before.glance + GAIN_DB:
+        bonus = NO_RANGE_DB if few_samples and chosen == products else 0.0
+        if not chosen or most_level(before, exact) + bonus < before.glance + GAIN_DB:
             continue
         rules = (*rules_for_rows(chosen, quantizer.graph, choices), *mix_rules(light))
         changed = made(replace(before.recipe, rules=(*rules, *before.recipe.rules)))
         level, least = changed.measured.level, (before if best is None else best[0]).measured.level
         won = level - before.measured.level
-        if recurrent and not changed.parameters:
+        if changed.parameters:
+            bonus = 0.0
+        elif recurrent or few_samples:
             won = max(won, STEEP_DB)  # no range is left that other data could leave
         most = most_cycles(before, won, bool(light))
-        if level >= least + GAIN_DB and changed.cycles <= most:
+        if level + bonus >= least + GAIN_DB and changed.cycles <= most:
             best = changed, chosen, light
     if best is None:
         return None

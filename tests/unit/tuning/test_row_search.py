@@ -23,7 +23,7 @@ from qglow.recipe.rules import Match, Rule
 from qglow.recipe.schema import Recipe
 from qglow.tuning.quantizer import Quantizer
 from qglow.tuning.repair import AMPLE_DB, ROWS_DB, repaired
-from qglow.tuning.row_search import with_rows
+from qglow.tuning.row_search import FEW_SAMPLES, NO_RANGE_DB, with_rows
 from qglow.tuning.stage import Stage
 from qglow.tuning.without_range import without_range
 from tests.unit.quantization.attention_networks import bert
@@ -72,9 +72,14 @@ def measured(quantizer: Quantizer, recipe: Recipe) -> set[str]:
     return {operand(node).name for node in quantizer.graph.nodes if node.name in names}
 
 
+def of_many(graph: Graph, kept: list[Sample]) -> Quantizer:
+    """What makes int8 graphs by ranges that hold, as those of so many samples."""
+    return replace(made(graph, kept), samples=FEW_SAMPLES)
+
+
 def test_layers_of_loud_and_quiet_samples_measure_their_rows() -> None:
     kept, fresh = sounds(16, 5), sounds(40, 77)
-    quantizer = made(perceptron(), kept)
+    quantizer = of_many(perceptron(), kept)
     found = repaired(Recipe(), quantizer, kept)
     assert ONE in [repair.what for repair in found.repairs]
     assert measured(quantizer, found.recipe) == {"x"}
@@ -93,7 +98,7 @@ def test_a_model_that_is_good_gets_better_by_rows_too() -> None:
 
 def test_the_gain_is_that_of_the_programs() -> None:
     kept = sounds(16, 5)
-    quantizer = made(perceptron(), kept)
+    quantizer = of_many(perceptron(), kept)
     (repair,) = [each for each in repaired(Recipe(), quantizer, kept).repairs if each.what == ONE]
     plain = Stage.first(Recipe(), quantizer, kept)
     result = with_rows(plain, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, plain.runs))
@@ -107,9 +112,31 @@ def test_rows_that_win_nothing_are_not_measured() -> None:
     b = GraphBuilder("even")
     graph = b.finish(layer(b, layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0), "y", 3))
     kept = sounds(16, 5, quiet=1.0)
-    quantizer = made(graph, kept)
+    quantizer = of_many(graph, kept)
     stage = Stage.first(Recipe(), quantizer, kept)
     assert with_rows(stage, Recipe(), quantizer, lambda recipe: Stage(recipe, quantizer, stage.runs)) is None
+
+
+def test_ranges_of_few_samples_are_left_for_rows() -> None:
+    """Samples of unlike loudness: the loudest of a few is well below that of the next ones."""
+
+    def drawn(count: int, seed: int) -> list[Sample]:
+        random = np.random.default_rng(seed)
+        loud = np.exp(0.8 * random.normal(size=(count, 1)))
+        rows = (loud * random.normal(size=(count, WIDTH))).astype(np.float32)
+        return [Sample(f"{i}", {"x": each}) for i, each in enumerate(rows)]
+
+    b = GraphBuilder("perceptron")
+    graph = b.finish(layer(b, layer(b, b.input("x", float_type(1, WIDTH)), "first", 1, lo=0.0), "y", 3))
+    by_ranges = []
+    for seed in (5, 6, 7):
+        kept, fresh = drawn(16, seed), drawn(64, 10 * seed)
+        few, many = made(graph, kept), of_many(graph, kept)
+        found, plain = repaired(Recipe(), few, kept), repaired(Recipe(), many, kept)
+        assert level(few, found.recipe, kept) >= level(many, plain.recipe, kept) - NO_RANGE_DB
+        assert level(few, found.recipe, fresh) > 35.0
+        by_ranges.append(level(many, plain.recipe, fresh))
+    assert min(by_ranges) < 25.0
 
 
 @pytest.mark.parametrize("recipe", [*DECIDED, Recipe(rules=(Rule(Match(operator="Gemm"), dtype="int8"),))])
