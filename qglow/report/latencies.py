@@ -9,7 +9,6 @@ from pathlib import Path
 
 from qglow.core.batch import as_taken, batch_of
 from qglow.core.errors import DataError
-from qglow.core.model_place import file_or_bytes
 from qglow.core.progress import Progress, start
 from qglow.core.types import Array
 from qglow.graph.graph import Graph
@@ -24,6 +23,7 @@ from qglow.report.node_times import NodeTimes, measure_nodes
 from qglow.report.openvino_model import has_bfloat16
 from qglow.report.parts import QuantizedParts, float_model
 from qglow.report.runner import filled, real_types, stored
+from qglow.report.without_tail import loaded_file
 from qglow.runtime.cores import choose_threads
 from qglow.targets import capabilities
 from qglow.targets.registry import select_target
@@ -59,14 +59,12 @@ def measure_latencies(
     parts = model if isinstance(model, QuantizedParts) else None
     original = float_model(model) if isinstance(model, QuantizedParts) else model
     inputs = _inputs(model, data, recipe)
-    files: dict[str, Path | bytes] = (
-        {} if original.is_quantized else {"float32": file_or_bytes(original.place)}
-    )
+    files: dict[str, Path | bytes] = {} if original.is_quantized else {"float32": loaded_file(original)}
     fed = {"float32": inputs}
     contenders: dict[str, Contender] = {}
     if parts is not None:
         integers = {name: stored(inputs[name], kind) for name, kind in parts.inputs.items()}
-        files["int8"] = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
+        files["int8"] = loaded_file(original) if original.is_quantized else parts.qdq_model()
         fed["int8"] = inputs_for_file(files["int8"], inputs, parts)
         if _wanted(QGLOW_INT8, only):
             contenders[QGLOW_INT8] = _of_graph(parts.int8, options, integers)
@@ -151,7 +149,7 @@ def measure_node_times(
     data that does not fit.
     """
     original = float_model(parts)
-    file = file_or_bytes(original.place) if original.is_quantized else parts.qdq_model()
+    file = loaded_file(original) if original.is_quantized else parts.qdq_model()
     inputs = inputs_for_file(file, _inputs(parts, data, recipe), parts)
     target = capabilities.timed(select_target(isa))
     return measure_nodes(selected_program(parts.int8, isa), target, file, inputs)

@@ -52,6 +52,18 @@ def test_a_number_without_axes_comes_from_data() -> None:
     assert set(qglow.bench(qglow.load_model(proto), data, alternations=1).latencies)
 
 
+def test_inputs_that_became_constants_are_no_inputs_of_any_program(fed: list[dict[str, Array]]) -> None:
+    proto = linear_model()
+    proto.graph.input.append(helper.make_tensor_value_info("axes", TensorProto.INT64, [1]))
+    proto.graph.output[0].name = "y"
+    proto.graph.node.append(helper.make_node("ReduceSum", ["logits", "axes"], ["y"], "sum", keepdims=1))
+    model = qglow.load_model(proto, values={"axes": [1]})
+    quantized = model.quantize(model.profile(FEATURES))
+    for measured in (model, quantized):
+        assert len(qglow.bench(measured, FEATURES, alternations=1).latencies) >= 2
+    assert fed and all(list(inputs) == ["x"] for inputs in fed)
+
+
 def test_inputs_without_data_are_random(fed: list[dict[str, Array]]) -> None:
     qglow.bench(qglow.load_model(linear_model(), shapes={"x": (2, 4)}), alternations=1)
     assert fed[0]["x"].shape == (2, 4) and np.unique(fed[0]["x"]).size == 8
