@@ -37,6 +37,8 @@ FEW_SAMPLES = 128
 """Samples below which a range is not taken to hold for others: one in as many of these lies beyond it."""
 NO_RANGE_DB = 4.0
 """Worth of a form without any range where samples are so few, in dB."""
+NO_RANGE_FROM = 30.0
+"""SQNR, in dB, that such a form has to have on the samples: below, rounding is what ruins the model."""
 
 
 def with_rows(
@@ -74,9 +76,9 @@ def with_rows(
         changed = made(replace(before.recipe, rules=(*rules, *before.recipe.rules)))
         level, least = changed.measured.level, (before if best is None else best[0]).measured.level
         won = level - before.measured.level
-        if changed.parameters:
+        if changed.parameters or level < NO_RANGE_FROM:
             bonus = 0.0
-        elif recurrent or few_samples:
+        if not changed.parameters and (recurrent or few_samples):
             won = max(won, STEEP_DB)  # no range is left that other data could leave
         most = most_cycles(before, won, bool(light))
         if level + bonus >= least + GAIN_DB and changed.cycles <= most:

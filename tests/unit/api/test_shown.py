@@ -60,7 +60,7 @@ class Results:
         self.data = {HOSTILE: rng.normal(size=(24, 40)).astype(np.float32)}
         self.model = qglow.load_model(hostile_model())
         self.profile = self.model.profile(self.data)
-        self.quantized = self.model.quantize(self.profile)
+        self.quantized = self.model.quantize(self.profile, scheme="cnn")  # with ranges, which are shown
 
     @cached_property
     def all(self) -> dict[str, Any]:
