@@ -164,7 +164,8 @@ def test_places_by_rank_may_be_outputs_themselves(tmp_path: Path) -> None:
 def test_repair_looks_at_what_is_ranked(tmp_path: Path) -> None:
     """Nothing helps the order of nearly equal scores, and what is chosen from is good in int8."""
     made = _quantized(_detector(tmp_path / "m.onnx"))
-    assert made.report is not None and made.report.float_nodes == ()
+    assert made.report is not None
+    assert "Gemm" not in {node.operator for node in made.report.float_nodes}
     calibrations_and_rows = ("calibration", "measures its rows", "measure their rows")
     assert all(any(w in repair.what for w in calibrations_and_rows) for repair in made.report.repairs)
     assert all(repair.before_db is not None and repair.before_db > 15.0 for repair in made.report.repairs)
