@@ -445,11 +445,7 @@ class Model(Shown):
         )
         opened = self._opened
         if isinstance(opened, UndecidedModel):
-            opened = (
-                with_sizes(opened, calibration_data, chosen)
-                if profile is None
-                else opened.in_profile(profile)
-            )
+            opened = with_sizes(opened, calibration_data, chosen, profile)
         if options["scheduler"] is not None and options["effort"] == FAST:
             raise UsageError(
                 "the effort fast has nothing that a cluster helps with; leave the scheduler out, or choose "

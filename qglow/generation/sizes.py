@@ -8,6 +8,7 @@ from qglow.core.errors import QglowError, UnboundError, UndecidedError, UsageErr
 from qglow.core.types import Dimension, Shape
 from qglow.counts import parse_count
 from qglow.generation.roles import Dimensions, Roles, find_roles
+from qglow.profiling.profile import Profile
 from qglow.recipe.schema import Recipe
 from qglow.toolchain.calibration import CalibrationSamples
 from qglow.toolchain.loaded import LoadedModel
@@ -19,12 +20,17 @@ TOKENS = 16
 
 
 def with_sizes(
-    model: UndecidedModel, samples: Data | CalibrationSamples | None, recipe: Recipe
+    model: UndecidedModel,
+    samples: Data | CalibrationSamples | None,
+    recipe: Recipe,
+    profile: Profile | None = None,
 ) -> LoadedModel:
-    """The model for the sizes that most samples have; without samples for those of `with_text_sizes`.
+    """The model for the sizes and values of a profile; without one for the sizes that most samples have.
 
-    Raises DataError for samples that do not fit.
+    Without samples too, for those of `with_text_sizes`. Raises DataError for samples that do not fit.
     """
+    if profile is not None:
+        return model.in_profile(profile)
     if samples is None or not isinstance(model.reason, UnboundError):
         return with_text_sizes(model)
     declared = CalibrationSamples.of(samples, model.reason.dimensions)

@@ -155,15 +155,24 @@ def profile_free_model_in_shards(
 ) -> tuple[Graph, ShardedProfile]:
     """Profile a model with free dimensions over parts of the data, see `profile_model_in_shards`.
 
-    Returns the graph of the shapes that most samples have too.
+    Returns the graph of the shapes that most samples have too. Inputs whose values decide shapes or
+    parameters become constants as in `profile_free_model`.
     """
-    bound, opened = _open_free(model, data, recipe)
-    return profile_shapes_in_shards(
-        bound,
-        opened,
-        lambda loaded: CompiledEngine(loaded.graph_for_batch, options),
-        start(progress, opened.size),
-    )
+    if progress is not None:
+        progress = functools.cache(progress)
+    try:
+        bound, opened = _open_free(model, data, recipe)
+        return profile_shapes_in_shards(
+            bound,
+            opened,
+            lambda loaded: CompiledEngine(loaded.graph_for_batch, options),
+            start(progress, opened.size),
+        )
+    except UndecidedError as missing:
+        decided = given_by_samples(model, missing, data, recipe)
+    if isinstance(decided, UndecidedModel):
+        return profile_free_model_in_shards(decided, data, recipe, options, progress)
+    return decided.graph, profile_model_in_shards(decided, data, recipe, options, progress)
 
 
 def _open(model: LoadedModel, data: CalibrationSamples, recipe: Recipe | None) -> DataSet:

@@ -106,6 +106,7 @@ def test_values_that_all_samples_share_are_those_of_the_profile(
         "sizes": [3, 4],
         "axes": [1],
     }
+    assert qglow.calibration_sufficiency(model, rows).subsets
     program = model.quantize(profile).compile(threads=1)
     (wanted,) = session(path).run(None, rows[0])
     assert np.abs(program({"x": rows[0]["x"]})["y"] - wanted).max() < 0.05 * np.abs(wanted).max()
